@@ -145,12 +145,13 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         add_path(
             f'--{form}',
             metavar='FILE',
-            help=f'write every place of every finding, one a line, as {name}',
+            help='write every location of every finding, one a line, as '
+            f'{name}',
         )
     add(
         '--all',
         action='store_true',
-        help='name every place of a finding, not only five, in what is '
+        help='name every location of a finding, not only five, in what is '
         'printed and in --json and --sarif; code scanning takes up to 25,000',
     )
     add(

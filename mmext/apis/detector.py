@@ -154,7 +154,7 @@ def load_detector(
         A config file is Python that is run. Open only files from people you
         trust.
     """
-    place = resolve_device(device)
+    location = resolve_device(device)
     loaded = read_checkpoint(checkpoint, mmap=True, trust=trust_checkpoint)
     meta = loaded.get('meta') or {}
     config = read_config(
@@ -187,4 +187,4 @@ def load_detector(
         # It fails on sides that it cannot divide.
         preprocessor.test_cfg = {'size_divisor': 8}
     model.cfg = config
-    return model.to(place).eval()
+    return model.to(location).eval()

@@ -116,11 +116,11 @@ def _refuse_files(cfg: Config) -> None:
             if key in _INITIAL or not isinstance(value, str):
                 continue
             if '.' in value and Path(value).is_file():
-                place = '.'.join(map(str, (*path, key)))
+                location = '.'.join(map(str, (*path, key)))
                 raise ValueError(
-                    f'the model cannot be shared: {place} of the config names '
-                    f'the file {value!r}, which others do not have; share it '
-                    'with the checkpoint and the config'
+                    f'the model cannot be shared: {location} of the config '
+                    f'names the file {value!r}, which others do not have; '
+                    'share it with the checkpoint and the config'
                 )
 
 

@@ -17,7 +17,7 @@ from mmengine.runner import Runner
 from ..checks.config import (
     check_data_paths,
     check_misplaced_keys,
-    key_place,
+    key_location,
     read_config,
     unknown_loader_keys,
 )
@@ -73,11 +73,11 @@ def prepare_config(
         if not isinstance(loader, Mapping):
             continue
         for key, near in unknown_loader_keys(loader):
-            file, line = key_place(cfg, f'{name}.{key}')
-            place = f' ({file}:{line})' if line else ''
+            file, line = key_location(cfg, f'{name}.{key}')
+            location = f' ({file}:{line})' if line else ''
             raise TypeError(
-                f'{name}.{key}={loader[key]!r}{place} is no argument of data '
-                'loaders; '
+                f'{name}.{key}={loader[key]!r}{location} is no argument of '
+                'data loaders; '
                 + (f'rename it to {near}, or ' if near else '')
                 + 'remove it'
             )

@@ -94,11 +94,11 @@ def _augmented(steps: Sequence[Mapping]) -> list[dict]:
         kept = {'type': f'{prefix}Resize', 'keep_ratio': True}
         choices.insert(0, [{**kept, 'scale_factor': s} for s in scales])
     # Before it is padded: what is flipped back is the picture alone.
-    place = max(resizes, default=1)
-    choices.insert(place, flips)
+    location = max(resizes, default=1)
+    choices.insert(location, flips)
     if not _is_detector(steps):
         # Networks of several strides do not take all sizes.
-        choices.insert(place, [{'type': 'mmseg.ResizeToMultiple'}])
+        choices.insert(location, [{'type': 'mmseg.ResizeToMultiple'}])
     return [{'type': 'TestTimeAug', 'transforms': choices}]
 
 

@@ -173,7 +173,7 @@ def _meet(env: LauncherEnv, timeout: float) -> dist.Store:
     except RuntimeError as error:
         here = [rank for rank, key in enumerate(keys) if store.check([key])]
         missing = sorted(set(range(env.world_size)) - set(here))
-        places = '; '.join(
+        locations = '; '.join(
             f'rank {rank} ({store.get(keys[rank]).decode()})'
             for rank in here[:_MAX_SHOWN]
         )
@@ -181,7 +181,7 @@ def _meet(env: LauncherEnv, timeout: float) -> dist.Store:
             f'{len(missing)} of {env.world_size} processes did not arrive '
             f'within {timeout:g} s (env_cfg.dist_cfg.timeout): rank '
             f'{", ".join(map(str, missing[:_MAX_SHOWN]))} is missing. These '
-            f'are here: {places}. See the output of the missing ones, and '
+            f'are here: {locations}. See the output of the missing ones, and '
             'whether all machines start as many processes'
         ) from error
     return store

@@ -180,9 +180,11 @@ class SurfaceNormalMetric(_TaskMetric):
         """The angle below which half of the pixels are, even in a bin."""
         below = np.cumsum(histogram)
         half = below[-1] / 2
-        place = int(np.searchsorted(below, half))
-        inside = (half - below[place] + histogram[place]) / histogram[place]
-        return float((place + inside) * self.RESOLUTION)
+        location = int(np.searchsorted(below, half))
+        inside = (half - below[location] + histogram[location]) / histogram[
+            location
+        ]
+        return float((location + inside) * self.RESOLUTION)
 
 
 @METRICS.register_module()

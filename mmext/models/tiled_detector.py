@@ -45,7 +45,7 @@ class TiledDetector(DetTTAModel):
 
     def _merge(self, views: Sequence[DetDataSample]) -> DetDataSample:
         height, width = views[0].ori_shape[:2]
-        parts = [self._place(view, width, height) for view in views]
+        parts = [self._location(view, width, height) for view in views]
         boxes, cut = (torch.cat(item) for item in zip(*parts))
         instances = [view.pred_instances for view in views]
         scores = torch.cat([item.scores for item in instances])
@@ -64,7 +64,7 @@ class TiledDetector(DetTTAModel):
         views[0].pred_instances = merged
         return views[0]
 
-    def _place(
+    def _location(
         self, view: DetDataSample, width: int, height: int
     ) -> tuple[Tensor, Tensor]:
         """Boxes of a view in the picture, and which of them are cut."""

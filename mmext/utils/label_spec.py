@@ -52,17 +52,17 @@ class HeadSpec(LabelSpec, frozen=True, kw_only=True, omit_defaults=True):
     """The range of labels of a head, or of a model.
 
     Attributes:
-        place: Where in the config, such as ``'model.decode_head'``.
-        class_weights: For each loss, its place and its weights, one for
+        location: Where in the config, such as ``'model.decode_head'``.
+        class_weights: For each loss, its location and its weights, one for
             each class; as the config has them, whatever their type.
-        weight_files: For each loss whose weights are in a file, its place
+        weight_files: For each loss whose weights are in a file, its location
             and the file's path.
         losses: Place and type of each loss.
         of_masks: It gives a class to each of some masks, as Mask2Former's,
             and its losses have a weight for masks of no class, too.
     """
 
-    place: str
+    location: str
     ignore_index: int | None = None
     class_weights: tuple[tuple[str, tuple[float, ...]], ...] = ()
     weight_files: tuple[tuple[str, str], ...] = ()
@@ -70,13 +70,13 @@ class HeadSpec(LabelSpec, frozen=True, kw_only=True, omit_defaults=True):
     of_masks: bool = False
 
 
-class IgnorePlace(
+class IgnoreLocation(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 ):
-    """A place of a config with a value to ignore, or to fill with.
+    """A location of a config with a value to ignore, or to fill with.
 
     Attributes:
-        place: Such as ``'val_evaluator.ignore_index'``.
+        location: Such as ``'val_evaluator.ignore_index'``.
         value: There, or by default.
         role: ``'loss'``: its pixels are ignored by a loss, or by what else
             fails at labels out of range; ``'metric'``: by a metric;
@@ -91,7 +91,7 @@ class IgnorePlace(
         size: Height and width in pixels that images are padded to.
     """
 
-    place: str
+    location: str
     value: int
     role: str = 'loss'
     said: bool = True
@@ -135,9 +135,9 @@ def heads_of_model(model: Any) -> tuple[HeadSpec, ...]:
         return ()
     own = getattr(model, 'num_classes', None)
     if isinstance(own, int) and not hasattr(model, 'decode_head'):
-        return (HeadSpec(place='model', num_classes=own),)
+        return (HeadSpec(location='model', num_classes=own),)
     return tuple(
-        HeadSpec(place=f'model.{key}', num_classes=head.num_classes)
+        HeadSpec(location=f'model.{key}', num_classes=head.num_classes)
         for key, head in _parts(model)
         if isinstance(getattr(head, 'num_classes', None), int)
     )
@@ -224,7 +224,7 @@ def likely_cause(
     ):
         return (
             'the masks are black and white, 0 and 255; save them with 1 in '
-            'place of 255, or map 255 to 1 by the label_map of the data set'
+            'location of 255, or map 255 to 1 by the label_map of the data set'
         )
     ids = {-1, *range(num_classes, _CITYSCAPES_LABEL_IDS + 1)}
     if (

@@ -139,17 +139,17 @@ def lines_of(name: str, code: int, report: dict, folder: Path) -> list[str]:
     results = []
     for group in report.get('groups', ()):
         example = (group.get('examples') or [{}])[0]
-        place = example.get('place', '')
-        where = example.get('file', ''), place, group['count']
+        position = example.get('position', '')
+        where = example.get('file', ''), position, group['count']
         results.append((group['rule'], group['severity'], *where))
     for finding in report.get('findings', ()):
-        place = finding.get('key') or finding.get('line', '')
-        where = finding.get('file', ''), place, 1
+        position = finding.get('key') or finding.get('line', '')
+        where = finding.get('file', ''), position, 1
         results.append((finding['rule'], finding['severity'], *where))
-    keys = ('rule', 'severity', 'file', 'place', 'count')
+    keys = ('rule', 'severity', 'file', 'position', 'count')
     rows = [dict(zip(keys, result)) for result in results] or [{}]
     for row in rows:
-        for key in {'file', 'place'} & row.keys():
+        for key in {'file', 'position'} & row.keys():
             row[key] = _relative(str(row[key]), folder)
     return sorted(
         json.dumps({'case': name, 'exit': code, **row}) for row in rows

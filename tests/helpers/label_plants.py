@@ -27,7 +27,7 @@ class Planted:
     """
 
     file: str | Path = ''
-    place: str = ''
+    position: str = ''
     value: str = ''
     count: int = 1
     files: int = 1

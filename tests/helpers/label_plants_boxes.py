@@ -20,8 +20,8 @@ def _box(data: DataSet, box: list, value: str, index: int = 4) -> Planted:
     outline = [left, top, right, top, right, low, left, low]
     if not all(map(math.isfinite, outline)):
         outline = [1, 1, 9, 1, 9, 9]
-    place = f'annotations[{index}] of {data.image(index // 3)}'
-    expected = {'place': place, 'value': value}
+    position = f'annotations[{index}] of {data.image(index // 3)}'
+    expected = {'position': position, 'value': value}
     return change_note(data, index, expected, bbox=box, segmentation=[outline])
 
 
@@ -35,8 +35,8 @@ def _corners(data: DataSet, box: tuple, value: str) -> Planted:
 
     path = data.annotation(2)
     edit_xml(path, change)
-    place = f'object[1] of {data.image(2)}'
-    return Planted(path, place=place, value=value)
+    position = f'object[1] of {data.image(2)}'
+    return Planted(path, position=position, value=value)
 
 
 @plant('DET001', *COCO)
@@ -131,16 +131,16 @@ def box_beside_its_polygon(data: DataSet) -> Planted:
 
     This one reaches beyond the image, too, of which DET005 warns.
     """
-    place = f'annotations[4] of {data.image(1)}'
-    expected = {'place': place, 'value': '(30, 3, 55, 13)'}
+    position = f'annotations[4] of {data.image(1)}'
+    expected = {'position': position, 'value': '(30, 3, 55, 13)'}
     return change_note(data, 4, expected, bbox=[30, 3, 25, 10])
 
 
 @plant('DET008', *COCO)
 def polygon_of_another_object(data: DataSet) -> Planted:
     """Nothing but the two of them is wrong."""
-    place = f'annotations[4] of {data.image(1)}'
-    expected = {'place': place, 'value': '(21, 6, 36, 17)'}
+    position = f'annotations[4] of {data.image(1)}'
+    expected = {'position': position, 'value': '(21, 6, 36, 17)'}
     outline = [[2, 20, 12, 20, 12, 30, 2, 30]]
     return change_note(data, 4, expected, segmentation=outline)
 
@@ -148,8 +148,8 @@ def polygon_of_another_object(data: DataSet) -> Planted:
 @plant('DET008', 'coco_bare')
 def run_lengths_of_another_object(data: DataSet) -> Planted:
     """Three columns of five pixels each, elsewhere."""
-    place = f'annotations[4] of {data.image(1)}'
-    expected = {'place': place, 'value': '(21, 6, 36, 17)'}
+    position = f'annotations[4] of {data.image(1)}'
+    expected = {'position': position, 'value': '(21, 6, 36, 17)'}
     counts = [40, 5, 31, 5, 31, 5, 48 * 36 - 117]
     runs = {'size': [36, 48], 'counts': counts}
     return change_note(data, 4, expected, segmentation=runs)
@@ -157,23 +157,23 @@ def run_lengths_of_another_object(data: DataSet) -> Planted:
 
 @plant('DET008', 'coco_bare')
 def corners_for_width_and_height(data: DataSet) -> Planted:
-    place = f'annotations[3] of {data.image(1)}'
-    expected = {'place': place, 'value': '(5, 5, 22, 19)'}
+    position = f'annotations[3] of {data.image(1)}'
+    expected = {'position': position, 'value': '(5, 5, 22, 19)'}
     return change_note(data, 3, expected, bbox=[5, 5, 17, 14])
 
 
 @plant('DET009', 'coco_bare')
 def run_lengths_of_nothing(data: DataSet) -> Planted:
-    place = f'annotations[4] of {data.image(1)}'
-    expected = {'place': place, 'value': '(21, 6, 36, 17)'}
+    position = f'annotations[4] of {data.image(1)}'
+    expected = {'position': position, 'value': '(21, 6, 36, 17)'}
     runs = {'size': [36, 48], 'counts': [48 * 36]}
     return change_note(data, 4, expected, segmentation=runs)
 
 
 @plant('DET009', *COCO)
 def polygon_of_two_points(data: DataSet) -> Planted:
-    place = f'annotations[4] of {data.image(1)}'
-    expected = {'place': place, 'value': '(21, 6, 36, 17)'}
+    position = f'annotations[4] of {data.image(1)}'
+    expected = {'position': position, 'value': '(21, 6, 36, 17)'}
     return change_note(data, 4, expected, segmentation=[[21, 6, 36, 17]])
 
 
@@ -183,8 +183,10 @@ def object_twice(data: DataSet) -> Planted:
         again = copy.deepcopy(content['annotations'][4])
         content['annotations'].append(again | {'id': 5000})
 
-    place = f'annotations[18] of {data.image(1)}'
-    return change_coco(data, change, place=place, value='(21, 6, 36, 17)')
+    position = f'annotations[18] of {data.image(1)}'
+    return change_coco(
+        data, change, position=position, value='(21, 6, 36, 17)'
+    )
 
 
 @plant('DET010', 'coco')
@@ -195,8 +197,10 @@ def object_nearly_twice(data: DataSet) -> Planted:
         box = {'id': 5000, 'bbox': [23, 6, 15, 11], 'segmentation': []}
         content['annotations'].append(content['annotations'][4] | box)
 
-    place = f'annotations[18] of {data.image(1)}'
-    return change_coco(data, change, place=place, value='(23, 6, 38, 17)')
+    position = f'annotations[18] of {data.image(1)}'
+    return change_coco(
+        data, change, position=position, value='(23, 6, 38, 17)'
+    )
 
 
 @plant('DET010', *_VOC)
@@ -206,8 +210,8 @@ def object_twice_in_xml(data: DataSet) -> Planted:
 
     path = data.annotation(0)
     edit_xml(path, change)
-    place = f'object[3] of {data.image(0)}'
-    return Planted(path, place=place, value='(20, 6, 35, 17)')
+    position = f'object[3] of {data.image(0)}'
+    return Planted(path, position=position, value='(20, 6, 35, 17)')
 
 
 @plant('DET012', 'coco')
@@ -216,8 +220,10 @@ def object_of_two_classes(data: DataSet) -> Planted:
         other = {'id': 5000, 'category_id': 1}
         content['annotations'].append(content['annotations'][4] | other)
 
-    place = f'annotations[18] of {data.image(1)}'
-    return change_coco(data, change, place=place, value='(21, 6, 36, 17)')
+    position = f'annotations[18] of {data.image(1)}'
+    return change_coco(
+        data, change, position=position, value='(21, 6, 36, 17)'
+    )
 
 
 @plant('DET012', 'voc_bare')
@@ -229,8 +235,8 @@ def object_of_two_classes_in_xml(data: DataSet) -> Planted:
 
     path = data.annotation(0)
     edit_xml(path, change)
-    place = f'object[3] of {data.image(0)}'
-    return Planted(path, place=place, value='(20, 6, 35, 17)')
+    position = f'object[3] of {data.image(0)}'
+    return Planted(path, position=position, value='(20, 6, 35, 17)')
 
 
 @plant('DET011', *COCO)
@@ -314,7 +320,7 @@ def no_number(data: DataSet) -> Planted:
 
     path = data.annotation(1)
     edit_xml(path, change)
-    return Planted(path, place='object[2].bndbox.ymax')
+    return Planted(path, position='object[2].bndbox.ymax')
 
 
 def _text(data: DataSet, path: str, text: str | None) -> Planted:
@@ -322,8 +328,8 @@ def _text(data: DataSet, path: str, text: str | None) -> Planted:
         root.find(path).text = text
 
     edit_xml(data.annotation(1), change)
-    place = path.replace('object', 'object[0]').replace('/', '.')
-    return Planted(data.annotation(1), place=place)
+    position = path.replace('object', 'object[0]').replace('/', '.')
+    return Planted(data.annotation(1), position=position)
 
 
 @plant('VOC002', 'voc')
@@ -345,7 +351,7 @@ def height_is_no_whole_number(data: DataSet) -> Planted:
 def size_of_zero(data: DataSet) -> Planted:
     for side in ('width', 'height'):
         _text(data, f'size/{side}', '0')
-    return Planted(data.annotation(1), place='size', value='0 x 0')
+    return Planted(data.annotation(1), position='size', value='0 x 0')
 
 
 @plant('VOC004', 'voc')
@@ -358,7 +364,7 @@ def size_of_zero_that_is_filtered(data: DataSet) -> Planted:
 @plant('VOC005', 'voc_bare')
 def counted_from_zero(data: DataSet) -> Planted:
     _text(data, 'object/bndbox/xmin', '0')
-    return Planted(data.annotation(1), place='object[0]')
+    return Planted(data.annotation(1), position='object[0]')
 
 
 @plant('VOC003', *_VOC)
@@ -368,7 +374,7 @@ def name_of_another_image(data: DataSet) -> Planted:
 
     path = data.annotation(1)
     edit_xml(path, change)
-    return Planted(path, place='filename', value='train_0.jpg')
+    return Planted(path, position='filename', value='train_0.jpg')
 
 
 def _line(data: DataSet, line: str, value: str = '') -> Planted:
@@ -377,8 +383,8 @@ def _line(data: DataSet, line: str, value: str = '') -> Planted:
     lines = path.read_text().splitlines()
     lines[1] = line
     path.write_text('\n'.join(lines))
-    place = f'line 2 of {data.image(2)}' if value else 'line 2'
-    return Planted(path, place=place, value=value)
+    position = f'line 2 of {data.image(2)}' if value else 'line 2'
+    return Planted(path, position=position, value=value)
 
 
 @plant('DET001', *_YOLO)
@@ -412,8 +418,8 @@ def class_without_name(data: DataSet) -> Planted:
 def line_twice(data: DataSet) -> Planted:
     path = data.annotation(0)
     path.write_text(path.read_text() + path.read_text().splitlines()[1])
-    place = f'line 4 of {data.image(0)}'
-    return Planted(path, place=place, value='(20, 6, 35, 17)')
+    position = f'line 4 of {data.image(0)}'
+    return Planted(path, position=position, value='(20, 6, 35, 17)')
 
 
 @plant('DET011', *_YOLO)

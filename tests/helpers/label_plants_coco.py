@@ -34,7 +34,7 @@ def change_note(
 
 @plant('COCO001', *COCO)
 def text_for_a_number(data: DataSet) -> Planted:
-    expected = {'place': 'annotations[7].bbox[2]'}
+    expected = {'position': 'annotations[7].bbox[2]'}
     return change_note(data, 7, expected, bbox=[4, 5, 'wide', 9])
 
 
@@ -62,7 +62,7 @@ def utf_16(data: DataSet) -> Planted:
 @plant('COCO002', *COCO)
 def annotation_id_twice(data: DataSet) -> Planted:
     value = '1002, first in annotations[2]'
-    expected = {'place': 'annotations[9]', 'value': value}
+    expected = {'position': 'annotations[9]', 'value': value}
     return change_note(data, 9, expected, id=1002)
 
 
@@ -77,7 +77,7 @@ def image_id_twice(data: DataSet) -> Planted:
                 note['image_id'] = 101
 
     value = '101, first in images[1]'
-    return change_coco(data, change, place='images[3]', value=value)
+    return change_coco(data, change, position='images[3]', value=value)
 
 
 @plant('COCO004', *COCO)
@@ -86,7 +86,7 @@ def file_name_twice(data: DataSet) -> Planted:
         content['images'][3]['file_name'] = '1.jpg'
 
     value = '1.jpg, first in images[1]'
-    return change_coco(data, change, place='images[3]', value=value)
+    return change_coco(data, change, position='images[3]', value=value)
 
 
 @plant('COCO005', *COCO)
@@ -95,19 +95,19 @@ def image_id_of_none(data: DataSet) -> Planted:
         for index in (3, 4, 8):
             content['annotations'][index]['image_id'] = 777
 
-    place = 'annotations[3], annotations[4], annotations[8]'
-    return change_coco(data, change, place=place, value='777', count=3)
+    position = 'annotations[3], annotations[4], annotations[8]'
+    return change_coco(data, change, position=position, value='777', count=3)
 
 
 @plant('COCO006', *COCO)
 def category_id_of_none(data: DataSet) -> Planted:
-    expected = {'place': 'annotations[5]', 'value': '0'}
+    expected = {'position': 'annotations[5]', 'value': '0'}
     return change_note(data, 5, expected, category_id=0)
 
 
 @plant('COCO006', *COCO)
 def category_id_in_quotes(data: DataSet) -> Planted:
-    expected = {'place': 'annotations[5]', 'value': "'3'"}
+    expected = {'position': 'annotations[5]', 'value': "'3'"}
     return change_note(data, 5, expected, category_id='3')
 
 
@@ -147,8 +147,8 @@ def category_of_a_class_written_otherwise(data: DataSet) -> Planted:
         content['categories'].append({'id': 9, 'name': 'Car '})
         content['annotations'][1]['category_id'] = 9
 
-    place = 'categories[3]'
-    return change_coco(data, change, place=place, value='Car ')
+    position = 'categories[3]'
+    return change_coco(data, change, position=position, value='Car ')
 
 
 @plant('COCO008', 'coco')
@@ -163,12 +163,12 @@ def classes_in_another_order(data: DataSet) -> Planted:
 
 @plant('COCO009', *COCO)
 def marked_to_be_ignored(data: DataSet) -> Planted:
-    return change_note(data, 6, {'place': 'annotations[6]'}, ignore=1)
+    return change_note(data, 6, {'position': 'annotations[6]'}, ignore=1)
 
 
 @plant('COCO009', *COCO)
 def no_area_by_its_own_account(data: DataSet) -> Planted:
-    return change_note(data, 6, {'place': 'annotations[6]'}, area=0)
+    return change_note(data, 6, {'position': 'annotations[6]'}, area=0)
 
 
 @plant('COCO010', *COCO)
@@ -177,18 +177,18 @@ def category_twice(data: DataSet) -> Planted:
         content['categories'].append({'id': 9, 'name': 'car'})
 
     value = 'car, first in categories[1]'
-    return change_coco(data, change, place='categories[3]', value=value)
+    return change_coco(data, change, position='categories[3]', value=value)
 
 
 @plant('COCO011', *COCO)
 def no_area(data: DataSet) -> Planted:
-    expected = {'place': 'annotations[10]', 'value': 'area'}
+    expected = {'position': 'annotations[10]', 'value': 'area'}
     return change_note(data, 10, expected, area=None)
 
 
 @plant('COCO011', *COCO)
 def no_box(data: DataSet) -> Planted:
-    expected = {'place': 'annotations[10]', 'value': 'bbox'}
+    expected = {'position': 'annotations[10]', 'value': 'bbox'}
     return change_note(data, 10, expected, bbox=None)
 
 
@@ -222,7 +222,7 @@ def word_for_an_id_to_evaluate_on(data: DataSet) -> Planted:
 
 @plant('COCO014', 'coco_bare')
 def no_iscrowd(data: DataSet) -> Planted:
-    expected = {'place': 'annotations[5]'}
+    expected = {'position': 'annotations[5]'}
     return change_note(data, 5, expected, iscrowd=None)
 
 
@@ -241,8 +241,8 @@ def no_mask_of_those_that_are_loaded(data: DataSet) -> Planted:
         notes[6] |= {'area': 0}
         notes[7] |= {'ignore': 1, 'iscrowd': 1}
 
-    place = 'annotations[3], annotations[4]'
-    return change_coco(data, change, place=place, count=2)
+    position = 'annotations[3], annotations[4]'
+    return change_coco(data, change, position=position, count=2)
 
 
 @plant('COCO013', *COCO)
@@ -251,7 +251,7 @@ def image_of_no_size(data: DataSet) -> Planted:
         del content['images'][1]['width']
         content['images'][4]['height'] = 0
 
-    return change_coco(data, change, place='images[1], images[4]', count=2)
+    return change_coco(data, change, position='images[1], images[4]', count=2)
 
 
 @plant('COCO017', *COCO)
@@ -269,8 +269,8 @@ def keypoints_of_another_number(data: DataSet) -> Planted:
         }.items():
             notes[index]['keypoints'] = points
 
-    place = 'annotations[3], annotations[6]'
-    return change_coco(data, change, place=place, count=2)
+    position = 'annotations[3], annotations[6]'
+    return change_coco(data, change, position=position, count=2)
 
 
 @plant('COCO017', *COCO)
@@ -283,7 +283,9 @@ def keypoint_outside(data: DataSet) -> Planted:
             keypoints=[5, 6, 2, 70, 8, 0]
         ),
     )
-    return change_note(data, 7, {'place': 'annotations[7]'}, keypoints=points)
+    return change_note(
+        data, 7, {'position': 'annotations[7]'}, keypoints=points
+    )
 
 
 @plant('COCO018', *COCO)
@@ -292,7 +294,7 @@ def list_of_no_category(data: DataSet) -> Planted:
         content['images'][1]['not_exhaustive_category_ids'] = [1, 77]
         content['images'][2]['neg_category_ids'] = []
 
-    return change_coco(data, change, place='images[1]', value='77')
+    return change_coco(data, change, position='images[1]', value='77')
 
 
 @plant('COCO018', *COCO)
@@ -305,4 +307,4 @@ def absent_category_with_objects(data: DataSet) -> Planted:
             content['images'][index]['neg_category_ids'] = [3]
         content['images'][3]['not_exhaustive_category_ids'] = [3]
 
-    return change_coco(data, change, place='images[1]', value='3')
+    return change_coco(data, change, position='images[1]', value='3')

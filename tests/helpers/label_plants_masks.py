@@ -19,8 +19,8 @@ def _paint(data: DataSet, values: dict[tuple[int, int], int], index: int = 1):
     with Image.open(path) as image:
         palette = image.getpalette()
         pixels = np.array(image)
-    for place, value in values.items():
-        pixels[place] = value
+    for position, value in values.items():
+        pixels[position] = value
     image = Image.fromarray(pixels)
     if palette:
         image.putpalette(palette)

@@ -25,12 +25,12 @@ def _change(data: DataSet, index: int, number: int, **fields) -> Planted:
         note['segments_info'][number] |= fields
 
     edit_json(data.annotation(), change)
-    return Planted(data.annotation(), place=_place(data, index, number))
+    return Planted(data.annotation(), position=_location(data, index, number))
 
 
-def _place(data: DataSet, index: int, number: int) -> str:
-    place = f'annotations[{index}].segments_info[{number}]'
-    return f'{place} of {_png(data, index)}'
+def _location(data: DataSet, index: int, number: int) -> str:
+    position = f'annotations[{index}].segments_info[{number}]'
+    return f'{position} of {_png(data, index)}'
 
 
 def _paint(data: DataSet, index: int, old: int, new: int) -> int:
@@ -50,8 +50,8 @@ def _colour(value: int) -> tuple[int, int, int]:
 @plant('PAN001', *_KINDS)
 def painted_over(data: DataSet) -> Planted:
     _paint(data, 2, 2 * _FIRST, 0)
-    place = _place(data, 2, 1)
-    return Planted(data.annotation(), place=place, value=str(2 * _FIRST))
+    position = _location(data, 2, 1)
+    return Planted(data.annotation(), position=position, value=str(2 * _FIRST))
 
 
 @plant('PAN002', 'panoptic')
@@ -68,7 +68,7 @@ def segment_taken_out(data: DataSet) -> Planted:
 @plant('PAN003', 'panoptic')
 def area_of_the_box(data: DataSet) -> Planted:
     change = _change(data, 4, 2, area=301)
-    return Planted(change.file, change.place, value=str(3 * _FIRST))
+    return Planted(change.file, change.position, value=str(3 * _FIRST))
 
 
 @plant('PAN004', 'panoptic')
@@ -78,7 +78,7 @@ def segment_twice(data: DataSet) -> Planted:
     area = int((pixels == _colour(_FIRST)).all(-1).sum())
     _change(data, 3, 0, area=area)
     change = _change(data, 3, 1, id=_FIRST, area=area)
-    return Planted(change.file, change.place, value=str(_FIRST))
+    return Planted(change.file, change.position, value=str(_FIRST))
 
 
 @plant('PAN005', 'panoptic')
@@ -94,7 +94,7 @@ def no_isthing(data: DataSet) -> Planted:
         data.annotation(),
         lambda content: content['categories'][1].pop('isthing'),
     )
-    return Planted(data.annotation(), place='categories[1]', value='car')
+    return Planted(data.annotation(), position='categories[1]', value='car')
 
 
 @plant('PAN006', 'panoptic')
@@ -103,4 +103,4 @@ def stuff_to_the_config(data: DataSet) -> Planted:
         content['categories'][2]['isthing'] = 1
 
     edit_json(data.annotation(), change)
-    return Planted(data.annotation(), place='categories[2]', value='sky')
+    return Planted(data.annotation(), position='categories[2]', value='sky')

@@ -38,7 +38,7 @@ def one_split_cannot_be_built(data: DataSet) -> Planted:
     with pytest.raises(TypeError) as caught:
         BaseDataset._load_metainfo(3)
     return Planted(
-        place='val_dataloader.dataset',
+        position='val_dataloader.dataset',
         value=f'ValueError: the data set {dataset["type"]} raises TypeError: '
         f'{caught.value} ({code_location(caught.value)}); correct its code, '
         'or its arguments in the config',
@@ -49,24 +49,24 @@ def one_split_cannot_be_built(data: DataSet) -> Planted:
 @plant('CFG001', 'semantic', 'camvid')
 def metric_ignores_another(data: DataSet) -> Planted:
     data.config['val_evaluator']['ignore_index'] = 254
-    place = 'val_evaluator.ignore_index'
-    return Planted(place=place, value='254', files=0)
+    position = 'val_evaluator.ignore_index'
+    return Planted(position=position, value='254', files=0)
 
 
 @plant('CFG001', 'semantic')
 def rotation_fills_with_a_class(data: DataSet) -> Planted:
     step = {'type': 'RandomRotate', 'seg_pad_val': 0}
     _dataset(data, 'train')['pipeline'].append(step)
-    place = 'train_dataloader.dataset.pipeline[2].seg_pad_val'
-    return Planted(place=place, value='0', files=0)
+    position = 'train_dataloader.dataset.pipeline[2].seg_pad_val'
+    return Planted(position=position, value='0', files=0)
 
 
 @plant('CFG001', 'camvid')
 def rotation_fills_with_its_default(data: DataSet) -> Planted:
     step = {'type': 'RandomRotate', 'prob': 0.5, 'degree': 20}
     _dataset(data, 'train')['pipeline'].append(step)
-    place = 'train_dataloader.dataset.pipeline[2].seg_pad_val'
-    return Planted(place=place, value='255', files=0)
+    position = 'train_dataloader.dataset.pipeline[2].seg_pad_val'
+    return Planted(position=position, value='255', files=0)
 
 
 @plant('CFG001', 'semantic')
@@ -74,8 +74,8 @@ def holes_are_filled_with_a_class(data: DataSet) -> Planted:
     step = {'type': 'RandomCutOut', 'prob': 0.5, 'n_holes': 2}
     step.update(cutout_shape=(4, 4), seg_fill_in=1)
     _dataset(data, 'train')['pipeline'].append(step)
-    place = 'train_dataloader.dataset.pipeline[2].seg_fill_in'
-    return Planted(place=place, value='1', files=0)
+    position = 'train_dataloader.dataset.pipeline[2].seg_fill_in'
+    return Planted(position=position, value='1', files=0)
 
 
 @plant('CFG001', 'camvid')
@@ -83,45 +83,45 @@ def loss_ignores_its_default(data: DataSet) -> Planted:
     """It does not get the value from its head."""
     head = data.config['model']['decode_head']
     head['loss_decode'] = [{'type': 'OhemCrossEntropy'}]
-    place = 'model.decode_head.loss_decode[0].ignore_label'
-    return Planted(place=place, value='255', files=0)
+    position = 'model.decode_head.loss_decode[0].ignore_label'
+    return Planted(position=position, value='255', files=0)
 
 
 @plant('CFG001', 'camvid')
 def metric_ignores_its_default(data: DataSet) -> Planted:
     del data.config['val_evaluator']['ignore_index']
-    place = 'val_evaluator.ignore_index'
-    return Planted(place=place, value='255', files=0)
+    position = 'val_evaluator.ignore_index'
+    return Planted(position=position, value='255', files=0)
 
 
 @plant('CFG002', 'semantic')
 def weights_of_another_length(data: DataSet) -> Planted:
     loss = data.config['model']['decode_head']['loss_decode']
     loss['class_weight'] = [1.0, 2.0]
-    place = 'model.decode_head.loss_decode'
-    return Planted(place=place, value='2', files=0)
+    position = 'model.decode_head.loss_decode'
+    return Planted(position=position, value='2', files=0)
 
 
 @plant('CFG002', 'coco')
 def weights_of_a_detector(data: DataSet) -> Planted:
     loss = data.config['model']['bbox_head']['loss_cls']
     loss['class_weight'] = [1.0] * 5
-    place = 'model.bbox_head.loss_cls'
-    return Planted(place=place, value='5', files=0)
+    position = 'model.bbox_head.loss_cls'
+    return Planted(position=position, value='5', files=0)
 
 
 @plant('CFG003', 'semantic')
 def one_class_more(data: DataSet) -> Planted:
     data.config['model']['decode_head']['num_classes'] = 4
-    place = 'model.decode_head.num_classes'
-    return Planted(place=place, value='4', files=0)
+    position = 'model.decode_head.num_classes'
+    return Planted(position=position, value='4', files=0)
 
 
 @plant('CFG003', 'coco', 'voc')
 def detector_of_more_classes(data: DataSet) -> Planted:
     data.config['model']['bbox_head']['num_classes'] = 80
-    place = 'model.bbox_head.num_classes'
-    return Planted(place=place, value='80', files=0)
+    position = 'model.bbox_head.num_classes'
+    return Planted(position=position, value='80', files=0)
 
 
 @plant('CFG003', 'coco', 'voc')
@@ -131,15 +131,15 @@ def classes_by_default(data: DataSet) -> Planted:
         'type': 'Shared2FCBBoxHead',
         'loss_cls': {'type': 'CrossEntropyLoss'},
     }
-    place = 'model.bbox_head.num_classes'
-    return Planted(place=place, value='80', files=0)
+    position = 'model.bbox_head.num_classes'
+    return Planted(position=position, value='80', files=0)
 
 
 @plant('CFG004', 'semantic')
 def padding(data: DataSet) -> Planted:
     data.config['model']['data_preprocessor']['seg_pad_val'] = 0
-    place = 'model.data_preprocessor.seg_pad_val'
-    return Planted(place=place, value='0', files=0)
+    position = 'model.data_preprocessor.seg_pad_val'
+    return Planted(position=position, value='0', files=0)
 
 
 @plant('CFG004', 'camvid')
@@ -147,16 +147,16 @@ def padding_by_default(data: DataSet) -> Planted:
     """All images are 24 x 32."""
     preprocessor = {'type': 'SegDataPreProcessor', 'size': (96, 96)}
     data.config['model']['data_preprocessor'] = preprocessor
-    place = 'model.data_preprocessor.seg_pad_val'
-    return Planted(place=place, value='255', files=0)
+    position = 'model.data_preprocessor.seg_pad_val'
+    return Planted(position=position, value='255', files=0)
 
 
 @plant('CFG004', 'semantic')
 def transform_pads_with_a_class(data: DataSet) -> Planted:
     step = {'type': 'Pad', 'size': (96, 96), 'pad_val': {'img': 0, 'seg': 0}}
     _dataset(data, 'train')['pipeline'].append(step)
-    place = 'train_dataloader.dataset.pipeline[2].pad_val'
-    return Planted(place=place, value='0', files=0)
+    position = 'train_dataloader.dataset.pipeline[2].pad_val'
+    return Planted(position=position, value='0', files=0)
 
 
 @plant('CFG005', 'binary')
@@ -164,7 +164,7 @@ def class_is_ignored(data: DataSet) -> Planted:
     data.config['model']['decode_head']['ignore_index'] = 1
     data.config['model']['data_preprocessor']['seg_pad_val'] = 1
     data.config['val_evaluator']['ignore_index'] = 1
-    return Planted(place='ignore_index', value='1', files=0)
+    return Planted(position='ignore_index', value='1', files=0)
 
 
 @plant('CFG006', 'semantic')
@@ -182,15 +182,15 @@ def named_twice(data: DataSet) -> Planted:
     for split in SIZES:
         names = ['road', 'car', 'car']
         _dataset(data, split)['metainfo']['classes'] = names
-    return Planted(place='metainfo.classes', value='car', files=0)
+    return Planted(position='metainfo.classes', value='car', files=0)
 
 
 @plant('CFG008', 'semantic')
 def other_order_in_val(data: DataSet) -> Planted:
     names = ['road', 'sky', 'car']
     _dataset(data, 'val')['metainfo']['classes'] = names
-    place = 'val_dataloader.dataset'
-    return Planted(place=place, value='classes', files=0)
+    position = 'val_dataloader.dataset'
+    return Planted(position=position, value='classes', files=0)
 
 
 @plant('CFG009', 'semantic')
@@ -202,8 +202,10 @@ def loader_alone_reduces(data: DataSet) -> Planted:
         for index in range(size):
             pixels = data.pixels(index, split) + np.uint8(1)
             Image.fromarray(pixels).save(data.mask(index, split))
-    place = 'train_dataloader.dataset'
-    return Planted(place=place, value='True', files=0, findings=2, count=2)
+    position = 'train_dataloader.dataset'
+    return Planted(
+        position=position, value='True', files=0, findings=2, count=2
+    )
 
 
 @plant('CFG009', 'reduced')
@@ -214,8 +216,10 @@ def loader_does_not_reduce(data: DataSet) -> Planted:
         for index in range(size):
             pixels = data.pixels(index, split) - np.uint8(1)
             Image.fromarray(pixels).save(data.mask(index, split))
-    place = 'train_dataloader.dataset'
-    return Planted(place=place, value='False', files=0, findings=2, count=2)
+    position = 'train_dataloader.dataset'
+    return Planted(
+        position=position, value='False', files=0, findings=2, count=2
+    )
 
 
 @plant('CFG010', 'semantic')
@@ -223,7 +227,7 @@ def written_in_two_ways(data: DataSet) -> Planted:
     for split in SIZES:
         names = ['road', 'car', 'Car ']
         _dataset(data, split)['metainfo']['classes'] = names
-    return Planted(place='metainfo.classes', value='Car ', files=0)
+    return Planted(position='metainfo.classes', value='Car ', files=0)
 
 
 @plant('CFG010', 'voc_bare')
@@ -231,23 +235,23 @@ def named_in_two_ways(data: DataSet) -> Planted:
     path = data.annotation(2)
     text = path.read_text()
     path.write_text(text.replace('<name>road<', '<name>Road<'))
-    return Planted(place='metainfo.classes', value='road', files=0)
+    return Planted(position='metainfo.classes', value='road', files=0)
 
 
 @plant('CFG011', 'semantic')
 def weight_is_nan(data: DataSet) -> Planted:
     loss = data.config['model']['decode_head']['loss_decode']
     loss['class_weight'] = [1.0, _Nan('nan'), 2.0]
-    place = 'model.decode_head.loss_decode'
-    return Planted(place=place, value='nan', files=0)
+    position = 'model.decode_head.loss_decode'
+    return Planted(position=position, value='nan', files=0)
 
 
 @plant('CFG011', 'coco')
 def weight_is_negative(data: DataSet) -> Planted:
     loss = data.config['model']['bbox_head']['loss_cls']
     loss['class_weight'] = [1.0, 1.0, -0.5]
-    place = 'model.bbox_head.loss_cls'
-    return Planted(place=place, value='-0.5', files=0)
+    position = 'model.bbox_head.loss_cls'
+    return Planted(position=position, value='-0.5', files=0)
 
 
 @plant('CFG011', 'semantic')
@@ -255,8 +259,8 @@ def weights_of_no_file(data: DataSet) -> Planted:
     path = str(data.root / 'weights.npy')
     loss = data.config['model']['decode_head']['loss_decode']
     loss['class_weight'] = path
-    place = 'model.decode_head.loss_decode'
-    return Planted(place=place, value=path, files=0)
+    position = 'model.decode_head.loss_decode'
+    return Planted(position=position, value=path, files=0)
 
 
 class _Nan(float):
@@ -273,7 +277,7 @@ def _filter(data: DataSet, **filter_cfg) -> str:
 
 @plant('CFG012', 'coco', 'voc')
 def images_without_objects_are_left_out(data: DataSet) -> Planted:
-    place = _filter(data, filter_empty_gt=True, min_size=16)
+    position = _filter(data, filter_empty_gt=True, min_size=16)
     if data.kind == 'voc':
         for index in (2, 4):
             path = data.annotation(index)
@@ -286,25 +290,25 @@ def images_without_objects_are_left_out(data: DataSet) -> Planted:
             del content['annotations'][6:12]
 
         edit_json(data.annotation(), change)
-    return Planted(place=place, value='train', files=0)
+    return Planted(position=position, value='train', files=0)
 
 
 @plant('CFG012', 'voc')
 def small_boxes_are_ignored(data: DataSet) -> Planted:
     """The first of three in each image is 12 x 9."""
-    place = _filter(data, bbox_min_size=10)
+    position = _filter(data, bbox_min_size=10)
     for index in range(3):
         path = data.annotation(index)
         first = path.read_text().index('<ymax>14<')
         text = path.read_text()
         path.write_text(f'{text[:first]}<ymax>30<{text[first + 9 :]}')
-    return Planted(place=place, value='train', files=0)
+    return Planted(position=position, value='train', files=0)
 
 
 @plant('CFG012', 'coco', 'voc')
 def all_images_are_too_small(data: DataSet) -> Planted:
-    place = _filter(data, min_size=37)
-    return Planted(place=place, value='train', files=0)
+    position = _filter(data, min_size=37)
+    return Planted(position=position, value='train', files=0)
 
 
 @plant('CFG013', 'semantic')

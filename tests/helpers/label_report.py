@@ -109,7 +109,7 @@ def box_source(
                     box=box,
                     label=0,
                     class_name='cat',
-                    place=f'instance {number}',
+                    position=f'instance {number}',
                 )
                 for number, box in enumerate(own)
             ),

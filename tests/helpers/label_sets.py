@@ -116,7 +116,7 @@ def _report(content: bytes) -> Report:
     form = msgspec.json.decode(content)
     for group in form['groups']:
         for example in group.get('examples', ()):
-            location = {'file': 'file', 'place': 'key'}
+            location = {'file': 'file', 'position': 'key'}
             example['location'] = {
                 name: example.pop(old)
                 for old, name in location.items()

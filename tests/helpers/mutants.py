@@ -232,10 +232,10 @@ def _pytest(root: Path, tests: list[str], file: Path) -> int:
 
 def run_one(mutant: dict, root: Path) -> dict:
     """Try a mutant in a copy of the tree."""
-    place = find(mutant, root)
-    if place is None:
+    location = find(mutant, root)
+    if location is None:
         return {**mutant, 'result': 'gone'}
-    name, text = place
+    name, text = location
     good = (root / name).read_text()
     before = mutant.get('killed_by', '')
     file = root / 'killed_by.txt'

@@ -167,17 +167,17 @@ def deform_conv(
                     total = maps.new_zeros(())
                     for c in range(first, first + per_group):
                         for k in range(taps):
-                            place = c // per_deform * taps + k
+                            location = c // per_deform * taps + k
                             i, j = divmod(k, weight.shape[3])
                             y = p * stride - padding + i * dilation
                             x = q * stride - padding + j * dilation
                             value = bilinear(
                                 maps[n, c],
-                                y + offset[n, 2 * place, p, q],
-                                x + offset[n, 2 * place + 1, p, q],
+                                y + offset[n, 2 * location, p, q],
+                                x + offset[n, 2 * location + 1, p, q],
                             )
                             if mask is not None:
-                                value = value * mask[n, place, p, q]
+                                value = value * mask[n, location, p, q]
                             total = total + value * weight[o, c - first, i, j]
                     out.append(total)
     return torch.stack(out).view(len(maps), len(weight), *offset.shape[2:])

@@ -39,7 +39,7 @@ TOLD = {
 
 
 @pytest.fixture(scope='module')
-def place(tmp_path_factory):
+def location(tmp_path_factory):
     """Data, config and checkpoint, and the report of the tool."""
     folder = tmp_path_factory.mktemp('recited')
     config = recited.write_detection(folder, TRUTH, TOLD, CLASSES)
@@ -51,9 +51,9 @@ def place(tmp_path_factory):
 
 
 @pytest.fixture
-def report(place):
+def report(location):
     """What the tool wrote."""
-    return json.loads((place / 'r/report.json').read_text())
+    return json.loads((location / 'r/report.json').read_text())
 
 
 def test_one_error_of_each_kind_is_counted_and_listed(report):
@@ -296,15 +296,15 @@ def test_a_thousand_classes(tmp_path):
     assert 'background: class 1 0.40 to 0.50 (2 times)' in page
 
 
-def test_wrong_input_is_one_line(place, capsys):
+def test_wrong_input_is_one_line(location, capsys):
     main = load_tool('test').main
-    args = [str(place / 'recited.py'), str(place / 'recited.pth')]
+    args = [str(location / 'recited.py'), str(location / 'recited.pth')]
     for wrong, message in (
-        (['--report', str(place / 'truth.json')], '--report'),
+        (['--report', str(location / 'truth.json')], '--report'),
         (['--score-thr', '2'], 'must be in [0, 1], got 2.0'),
     ):
         with pytest.raises(SystemExit) as info:
-            main([*args, '--work-dir', str(place / 'w'), *wrong])
+            main([*args, '--work-dir', str(location / 'w'), *wrong])
         assert info.value.code == 2
         error = capsys.readouterr().err
         assert message in error

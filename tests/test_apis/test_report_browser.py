@@ -38,12 +38,17 @@ def driver():
 @pytest.fixture(scope='module')
 def folder(tmp_path_factory):
     """What the tool writes, with markup in the names of class and file."""
-    place = tmp_path_factory.mktemp('recited')
-    config = recited.write_detection(place, TRUTH, TOLD, CLASSES)
-    args = [str(config), str(recited.write_checkpoint(place))]
-    args += ['--work-dir', str(place / 'w'), '--report', str(place / 'r')]
+    location = tmp_path_factory.mktemp('recited')
+    config = recited.write_detection(location, TRUTH, TOLD, CLASSES)
+    args = [str(config), str(recited.write_checkpoint(location))]
+    args += [
+        '--work-dir',
+        str(location / 'w'),
+        '--report',
+        str(location / 'r'),
+    ]
     assert load_tool('test').main(args) == 0
-    return place / 'r'
+    return location / 'r'
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ def test_outline_has_its_area(name: str):
         assert np.linalg.norm(contour, axis=1).max() <= 1 + 1e-9
 
 
-def place(seed: int, **changes) -> list:
+def location(seed: int, **changes) -> list:
     settings = dict(count=8, width=96, height=64, min_visible=0.5) | changes
     return place_shapes(np.random.default_rng(seed), **settings)
 
@@ -46,7 +46,7 @@ def place(seed: int, **changes) -> list:
 def test_what_is_seen_is_inside_disjoint_and_tight():
     for seed in range(30):
         taken = np.zeros((64, 96), dtype=bool)
-        for shape in place(seed):
+        for shape in location(seed):
             rows, columns = shape.window
             assert 0 <= rows.start < rows.stop <= 64
             assert 0 <= columns.start < columns.stop <= 96
@@ -60,14 +60,14 @@ def test_what_is_seen_is_inside_disjoint_and_tight():
 
 
 def test_some_shapes_are_covered_and_some_are_whole():
-    fractions = [s.fraction for seed in range(30) for s in place(seed)]
+    fractions = [s.fraction for seed in range(30) for s in location(seed)]
     assert min(fractions) < 0.6
     assert max(fractions) == 1
 
 
 def test_whole_shapes_when_all_must_be_seen():
     for seed in range(10):
-        shapes = place(seed, count=3, min_visible=1.0)
+        shapes = location(seed, count=3, min_visible=1.0)
         assert [shape.fraction for shape in shapes] == [1] * len(shapes)
 
 
@@ -77,7 +77,7 @@ def test_ring_shows_what_is_below():
     holes = [
         shape.visible[shape.visible.shape[0] // 2]
         for seed in range(30)
-        for shape in place(seed, min_visible=1.0)
+        for shape in location(seed, min_visible=1.0)
         if shape.label == ring
     ]
     assert holes
@@ -86,13 +86,13 @@ def test_ring_shows_what_is_below():
 
 
 def test_order_of_classes_is_free():
-    labels = [s.label for seed in range(150) for s in place(seed)]
+    labels = [s.label for seed in range(150) for s in location(seed)]
     shares = np.bincount(labels, minlength=6) / len(labels)
     # 1200 draws: three standard deviations are 0.032.
     np.testing.assert_allclose(shares, 1 / 6, atol=0.033)
 
 
 def test_stops_when_there_is_no_room():
-    shapes = place(0, count=500, width=32, height=32, min_visible=1.0)
+    shapes = location(0, count=500, width=32, height=32, min_visible=1.0)
     assert 1 <= len(shapes) < 100
-    assert place(0, count=0) == []
+    assert location(0, count=0) == []

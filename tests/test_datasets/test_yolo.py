@@ -52,7 +52,7 @@ def test_wrong_lines(line, kind, message):
     assert all(math.isnan(side) for box in boxes for side in box.box)
 
 
-def test_places_of_labels():
+def test_locations_of_labels():
     for picture, labels in (
         ('images/a.jpg', 'labels/a.txt'),
         ('/x/images/images/b/a.JPG', '/x/images/labels/b/a.txt'),

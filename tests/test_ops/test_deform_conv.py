@@ -264,7 +264,7 @@ def test_corner_terms_at_and_beyond_the_border(position, total):
 
 def test_corner_terms_have_no_slope_a_pixel_outside():
     """Compiled mmcv says so; a new layer with padding 1 samples there."""
-    place = torch.tensor([[-1.0, 1.0], [-0.999, 1.0]], requires_grad=True)
-    _, weights = corner_terms(place, (4, 5))
+    location = torch.tensor([[-1.0, 1.0], [-0.999, 1.0]], requires_grad=True)
+    _, weights = corner_terms(location, (4, 5))
     weights[..., 2].sum().backward()
-    assert place.grad[:, 0].tolist() == [0, 1]
+    assert location.grad[:, 0].tolist() == [0, 1]

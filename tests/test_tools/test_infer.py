@@ -27,7 +27,7 @@ def tool():
 
 
 @pytest.fixture
-def place(finder, tmp_path):
+def location(finder, tmp_path):
     """A config, a checkpoint that holds it, and two validation images."""
     config = finder.write_config(tmp_path)
     finder.write_checkpoint(tmp_path, cfg=config.read_text())
@@ -54,8 +54,13 @@ def place(finder, tmp_path):
     return tmp_path
 
 
-def arguments(place, *more):
-    fixed = ['--checkpoint', place / 'finder.pth', '--out', place / 'out']
+def arguments(location, *more):
+    fixed = [
+        '--checkpoint',
+        location / 'finder.pth',
+        '--out',
+        location / 'out',
+    ]
     return [str(arg) for arg in [*more, *fixed]]
 
 
@@ -67,26 +72,26 @@ def rejected(tool, args, capsys):
     return capsys.readouterr().err
 
 
-def test_writes_pictures_and_numbers(tool, place, capsys, monkeypatch):
+def test_writes_pictures_and_numbers(tool, location, capsys, monkeypatch):
     kept = []
     monkeypatch.setattr(
         'mmext.engine.keep_freed_memory', lambda: kept.append('memory')
     )
-    more = ['--config', str(place / 'finder.py'), '--device', 'cpu']
-    assert tool.main([*arguments(place, place / 'images'), *more]) == 0
+    more = ['--config', str(location / 'finder.py'), '--device', 'cpu']
+    assert tool.main([*arguments(location, location / 'images'), *more]) == 0
     printed = capsys.readouterr()
     assert '2 objects in 2 images' in printed.out
     assert kept == ['memory']
     assert '2/2' in printed.err
-    assert sorted(os.listdir(place / 'out')) == [
+    assert sorted(os.listdir(location / 'out')) == [
         '0.png',
         '1.png',
         'predictions.json',
     ]
 
 
-def test_config_of_the_checkpoint_and_json_elsewhere(tool, place, capfd):
-    args = arguments(place, place / 'images', '--json', '-')
+def test_config_of_the_checkpoint_and_json_elsewhere(tool, location, capfd):
+    args = arguments(location, location / 'images', '--json', '-')
     assert tool.main([*args, '--batch-size', '2']) == 0
     printed = capfd.readouterr()
     assert '2 objects in 2 images' in printed.err
@@ -95,19 +100,21 @@ def test_config_of_the_checkpoint_and_json_elsewhere(tool, place, capfd):
     assert content['classes'] == ['red', 'blue']
     (box,) = content['images'][0]['boxes']
     assert box == pytest.approx([5, 6, 25, 30], abs=0.8)
-    assert 'predictions.json' not in os.listdir(place / 'out')
+    assert 'predictions.json' not in os.listdir(location / 'out')
 
 
-def test_validation_set_with_ground_truth(tool, place, capsys):
-    assert tool.main(arguments(place, '--from-val', '5', '--with-gt')) == 0
-    assert 'contact_sheet.png' in os.listdir(place / 'out')
+def test_validation_set_with_ground_truth(tool, location, capsys):
+    assert tool.main(arguments(location, '--from-val', '5', '--with-gt')) == 0
+    assert 'contact_sheet.png' in os.listdir(location / 'out')
     assert 'contact_sheet.png' in capsys.readouterr().out
 
 
-def test_damaged_images_are_reported_and_others_finished(tool, place, capsys):
-    (place / 'images' / '0.png').write_bytes(b'no image')
-    assert tool.main(arguments(place, place / 'images')) == 1
-    assert '1.png' in os.listdir(place / 'out')
+def test_damaged_images_are_reported_and_others_finished(
+    tool, location, capsys
+):
+    (location / 'images' / '0.png').write_bytes(b'no image')
+    assert tool.main(arguments(location, location / 'images')) == 1
+    assert '1.png' in os.listdir(location / 'out')
     assert '0.png' in capsys.readouterr().err
 
 
@@ -136,25 +143,27 @@ def test_damaged_images_are_reported_and_others_finished(tool, place, capsys):
     ],
 )
 def test_wrong_arguments_fail_with_a_message(
-    tool, place, capsys, monkeypatch, args, message
+    tool, location, capsys, monkeypatch, args, message
 ):
     """Before anything is written."""
-    monkeypatch.chdir(place)
+    monkeypatch.chdir(location)
     before = {
-        path: path.read_bytes() for path in place.rglob('*') if path.is_file()
+        path: path.read_bytes()
+        for path in location.rglob('*')
+        if path.is_file()
     }
     fixed = ['--checkpoint', 'finder.pth', '--out', 'out']
     assert message in rejected(tool, [*fixed, *args], capsys)
-    after = [path for path in place.rglob('*') if path.is_file()]
+    after = [path for path in location.rglob('*') if path.is_file()]
     assert before == {path: path.read_bytes() for path in after}
 
 
-def test_interrupted_has_its_own_exit_code(tool, place, monkeypatch):
+def test_interrupted_has_its_own_exit_code(tool, location, monkeypatch):
     def interrupt(*args, **options):
         raise KeyboardInterrupt
 
     monkeypatch.setattr('mmext.apis.infer_to_folder', interrupt)
-    assert tool.main(arguments(place, place / 'images')) == 130
+    assert tool.main(arguments(location, location / 'images')) == 130
 
 
 class Hostile:
@@ -167,10 +176,10 @@ class Hostile:
         return os.mkdir, (self.trap,)
 
 
-def test_hostile_checkpoint_is_not_run(tool, place, finder, capsys):
-    trap = place / 'trap'
-    config = (place / 'finder.py').read_text()
-    args = arguments(place, place / 'images')
+def test_hostile_checkpoint_is_not_run(tool, location, finder, capsys):
+    trap = location / 'trap'
+    config = (location / 'finder.py').read_text()
+    args = arguments(location, location / 'images')
     for meta, words in (
         (dict(cfg=config, a=Hostile(str(trap))), 'posix.mkdir'),
         (dict(cfg=f'import os\nos.mkdir({str(trap)!r})\n{config}'), 'line 1'),
@@ -179,12 +188,12 @@ def test_hostile_checkpoint_is_not_run(tool, place, finder, capsys):
             "'os.mkdir'",
         ),
     ):
-        finder.write_checkpoint(place, **meta)
+        finder.write_checkpoint(location, **meta)
         error = rejected(tool, args, capsys)
         assert words in error
         assert '--trust-checkpoint' in error
         assert not trap.exists()
-    finder.write_checkpoint(place, cfg=config, a=Hostile(str(trap)))
+    finder.write_checkpoint(location, cfg=config, a=Hostile(str(trap)))
     assert tool.main([*args, '--trust-checkpoint']) == 0
     assert trap.is_dir()
 

@@ -29,7 +29,7 @@ def _quick(monkeypatch):
 
 
 @pytest.fixture
-def place(tmp_path) -> Path:
+def location(tmp_path) -> Path:
     """Data, config, and a checkpoint of a small model with random weights."""
     spec = ShapesSpec(image_size=(160, 96), empty_fraction=0.0)
     write_shapes_dataset(tmp_path / 'data', spec, num_train=2, num_val=3)
@@ -59,18 +59,18 @@ def run(tool: str, folder: Path, *args, seconds: int = 240) -> str:
     return ranks.output()
 
 
-def test_trains_tests_and_draws(place):
-    config = place / 'small.py'
-    output = run('train', place, config)
+def test_trains_tests_and_draws(location):
+    config = location / 'small.py'
+    output = run('train', location, config)
     figures = re.findall(r'coco/(\w+_mAP): (-?[\d.]+)', output)
     assert {name for name, _ in figures} == {'bbox_mAP', 'segm_mAP'}
-    output = run('test', place, config, place / 'w/epoch_1.pth')
+    output = run('test', location, config, location / 'w/epoch_1.pth')
     assert 'coco/segm_mAP_50' in output
-    args = ['--config', config, '--checkpoint', place / 'random.pth']
-    args += ['--from-val', '3', '--with-gt', '--out', place / 'drawn']
+    args = ['--config', config, '--checkpoint', location / 'random.pth']
+    args += ['--from-val', '3', '--with-gt', '--out', location / 'drawn']
     args += ['--score-thr', '0', '--device', 'cpu']
     assert load_tool('infer').main([str(arg) for arg in args]) == 0
-    content = json.loads((place / 'drawn/predictions.json').read_text())
+    content = json.loads((location / 'drawn/predictions.json').read_text())
     for row in content['images']:
         assert len(row['masks']) == len(row['boxes']) > 0
         masks = coco_mask.decode(row['masks'])

@@ -275,12 +275,12 @@ def test_folders_of_masks(tmp_path):
     assert cfg.train_cfg.max_iters == 1000
     # 6 pictures of 32 x 32 in place of 6 of 1024 x 1024.
     assert [loss.get('min_kept') for loss in losses] == [None, 128, None, 128]
-    for place in (
+    for location in (
         cfg.model.decode_head,
         *(cfg.val_evaluator, cfg.test_evaluator),
         *(cfg[f'{s}_dataloader'].dataset for s in ('train', 'val', 'test')),
     ):
-        assert place.ignore_index == 3
+        assert location.ignore_index == 3
     assert len(dataset_of(cfg, 'train')) == 8
     assert len(dataset_of(cfg, 'val')) == 2
     # Of the size of the pictures, for functions of mmseg, too.
@@ -447,7 +447,7 @@ def test_labels_are_in_the_order_of_classes(voc, tmp_path, capsys):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ('base', 'places'),
+    ('base', 'locations'),
     [
         (
             'mmdet::cascade_rcnn/cascade-rcnn_r50_fpn_1x_coco.py',
@@ -465,7 +465,7 @@ def test_labels_are_in_the_order_of_classes(voc, tmp_path, capsys):
         ),
     ],
 )
-def test_bases_of_hosts(base, places, voc, tmp_path):
+def test_bases_of_hosts(base, locations, voc, tmp_path):
     """Heads in lists, one for pixels beside another, and weights of K + 1."""
     if base.startswith('mmseg'):
         data = masks(tmp_path / 'data')
@@ -473,9 +473,9 @@ def test_bases_of_hosts(base, places, voc, tmp_path):
     else:
         data, more = voc, ()
     cfg = made(data, tmp_path / 'my.py', *more, base=base)
-    for place in places:
+    for location in locations:
         node = cfg.model
-        for step in place.split('.'):
+        for step in location.split('.'):
             node = node[int(step)] if step.isdecimal() else node[step]
         assert node.num_classes == 3
     if 'mask2former' in base:

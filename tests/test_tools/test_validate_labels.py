@@ -69,13 +69,13 @@ def read_csv(path: Path) -> list[dict]:
 def uris(log: dict) -> list[str]:
     (run,) = log['runs']
     return [
-        place['physicalLocation']['artifactLocation']['uri']
+        location['physicalLocation']['artifactLocation']['uri']
         for result in run['results']
-        for place in result['locations']
+        for location in result['locations']
     ]
 
 
-def test_every_place_can_be_listed(main, data, capsys, monkeypatch):
+def test_every_location_can_be_listed(main, data, capsys, monkeypatch):
     monkeypatch.chdir(data)
     monkeypatch.setenv('COLUMNS', '80')
     number = 12
@@ -92,11 +92,11 @@ def test_every_place_can_be_listed(main, data, capsys, monkeypatch):
     lines = Path('a.jsonl').read_text().splitlines()
     records = [json.loads(line) for line in lines]
     wanted = [f'masks/{index:02}.png' for index in range(number)]
-    for places in (rows, records):
-        assert [example['file'] for example in places] == wanted
-        assert {example['rule'] for example in places} == {'SEG001'}
-        assert {example['severity'] for example in places} == {'error'}
-        assert {example['place'] for example in places} == {'y=0, x=0'}
+    for locations in (rows, records):
+        assert [example['file'] for example in locations] == wanted
+        assert {example['rule'] for example in locations} == {'SEG001'}
+        assert {example['severity'] for example in locations} == {'error'}
+        assert {example['position'] for example in locations} == {'y=0, x=0'}
     html = Path('a.html').read_text()
     assert main(argv(here, *more, *select, '--json', 'a.json', '--all')) == 1
     out = capsys.readouterr().out
@@ -125,8 +125,8 @@ def test_names_that_are_no_text(main, data, capsys, monkeypatch):
     (group,) = json.loads(Path('a.json').read_bytes())['groups']
     lines = Path('a.jsonl').read_text().splitlines()
     rows = read_csv(Path('a.csv'))
-    for places in (group['examples'], map(json.loads, lines), rows):
-        assert [location['file'] for location in places] == names
+    for locations in (group['examples'], map(json.loads, lines), rows):
+        assert [location['file'] for location in locations] == names
     assert uris(json.loads(Path('a.sarif').read_bytes())) == [
         'masks/a%FF.png',
         'masks/b%0Ac.png',

@@ -83,14 +83,14 @@ def deform_conv(
     size = maps.new_tensor([width, height])
     total = 0
     for k in range(9):
-        places = torch.stack(
+        locations = torch.stack(
             [
                 x + k % 3 - 1 + offset[:, 2 * k + 1],
                 y + k // 3 - 1 + offset[:, 2 * k],
             ],
             -1,
         )
-        grid = (places * 2 + 1) / size - 1
+        grid = (locations * 2 + 1) / size - 1
         sampled = F.grid_sample(maps, grid, align_corners=False)
         sampled = sampled * mask[:, k, None]
         kernel = weight[:, :, k // 3, k % 3]

@@ -237,9 +237,13 @@ def _last_error(text: str, child: BaseProcess) -> str:
     lines = [line for line in text.splitlines() if line.strip()]
     if not lines:
         return f'exit status {child.exitcode}'
-    places = [line for line in lines if line.startswith('  File ')]
-    match = re.search(r'([^/"]+)", line (\d+)', places[-1]) if places else None
-    place = f' ({match[1]}:{match[2]})' if match else ''
+    locations = [line for line in lines if line.startswith('  File ')]
+    match = (
+        re.search(r'([^/"]+)", line (\d+)', locations[-1])
+        if locations
+        else None
+    )
+    location = f' ({match[1]}:{match[2]})' if match else ''
     start = max(
         (
             i
@@ -248,7 +252,7 @@ def _last_error(text: str, child: BaseProcess) -> str:
         ),
         default=len(lines) - 1,
     )
-    return ' '.join(lines[start:]) + place
+    return ' '.join(lines[start:]) + location
 
 
 def table_row(name: str, row: dict, seconds: float) -> str:

@@ -31,7 +31,7 @@ from ...checks.config import (
     join_key,
     read_config,
     read_heads,
-    read_ignore_places,
+    read_ignore_locations,
     split_key,
     walk_dicts,
 )
@@ -399,14 +399,16 @@ def _set_boxes(draft: ConfigDraft, data: DataFolder) -> None:
                 f'--base must end {join_key(steps)}.pipeline with '
                 f'PackDetInputs, got {last.get("type")!r}; choose another base'
             )
-        place = f'_base_.{join_key((*steps, "pipeline", len(pipeline) - 1))}'
+        location = (
+            f'_base_.{join_key((*steps, "pipeline", len(pipeline) - 1))}'
+        )
         if last.get('meta_keys'):
             if 'instances' not in last['meta_keys']:
-                draft.do(f"{place}.meta_keys += ('instances',)")
+                draft.do(f"{location}.meta_keys += ('instances',)")
         else:
             keys = ('img_id', 'img_path', 'ori_shape', 'img_shape')
             keys = (*keys, 'scale_factor', 'instances')
-            draft.do(f'{place}.meta_keys = {keys!r}')
+            draft.do(f'{location}.meta_keys = {keys!r}')
 
 
 def _set_model(draft: ConfigDraft, number: int) -> None:
@@ -422,7 +424,7 @@ def _set_model(draft: ConfigDraft, number: int) -> None:
             'heads with losses, got none; choose another base'
         )
     for head in heads:
-        draft.set(split_key(head.place), num_classes=number)
+        draft.set(split_key(head.location), num_classes=number)
 
 
 def _set_masks(
@@ -458,8 +460,8 @@ def _set_masks(
             draft.set(path, num_classes=number)
     if base.get('test_pipeline'):
         # What MMSegmentation's functions read.
-        place = join_key((*_leaf(base, 'test')[0], 'pipeline'))
-        draft.do(f'_base_.test_pipeline = _base_.{place}')
+        location = join_key((*_leaf(base, 'test')[0], 'pipeline'))
+        draft.do(f'_base_.test_pipeline = _base_.{location}')
     # The medians of some pictures.
     train, sizes = data.splits['train'], []
     folder = data.root / train.dataset['data_prefix']['img_path']
@@ -471,10 +473,10 @@ def _set_masks(
         steps, leaf = _leaf(base, split)
         for index, step in enumerate(leaf['pipeline']):
             kind = str(step['type']).rpartition('.')[2]
-            place = (*steps, 'pipeline', index)
+            location = (*steps, 'pipeline', index)
             scales = kind in ('RandomResize', 'Resize') and step.get('scale')
             if scales and tuple(scales) != (width, height):
-                draft.set(place, scale=(width, height))
+                draft.set(location, scale=(width, height))
             if kind == 'RandomCrop':
                 old = tuple(step['crop_size'])
                 crop = tuple(
@@ -483,7 +485,7 @@ def _set_masks(
                 )
                 old_area, area = math.prod(old), math.prod(crop)
                 if crop != old:
-                    draft.set(place, crop_size=crop)
+                    draft.set(location, crop_size=crop)
                     draft.set(('model', 'data_preprocessor'), size=crop)
     if area:
         old_batch = base['train_dataloader'].get('batch_size', 1)
@@ -499,15 +501,15 @@ def _set_ignored(draft: ConfigDraft, data: DataFolder, value: int) -> None:
     """Each place that has the value of no class."""
     draft.variables['dataset']['ignore_index'] = value
     for head in read_heads(draft.base['model']):
-        draft.set(split_key(head.place), ignore_index=value)
-    for place in read_ignore_places(draft.base):
-        *path, name = split_key(place.place)
+        draft.set(split_key(head.location), ignore_index=value)
+    for location in read_ignore_locations(draft.base):
+        *path, name = split_key(location.location)
         section = str(path[0])
-        if place.value != _VOID:
+        if location.value != _VOID:
             continue
         if section == 'model':
             # Losses have that of their head.
-            if place.role != 'loss':
+            if location.role != 'loss':
                 draft.set(tuple(path), **{name: value})
         elif section.partition('_')[0] in data.splits:
             # In place, as the test may be that of the validation.

@@ -132,7 +132,7 @@ def _read_coco(path: Path) -> CocoFile | None:
             return None
         file.seek(0)
         coco = read_coco(file.read())
-    wrong = {error.place for error in coco.errors}
+    wrong = {error.location for error in coco.errors}
     keys = {'', 'images', 'annotations', 'categories'}
     return None if wrong & keys else coco
 

@@ -82,8 +82,8 @@ def run_onnx(
     arrays = {name: array[0] for name, array in zip(names, arrays)}
     if is_map:
         align = facts['align_corners']
-        places = [_places(*sides, align) for sides in zip(inner, size)]
-        nearest = (np.rint(place).astype(int) for place in places)
+        locations = [_locations(*sides, align) for sides in zip(inner, size)]
+        nearest = (np.rint(location).astype(int) for location in locations)
         return {
             'classes': classes,
             'labels': arrays['labels'][np.ix_(*nearest)],
@@ -140,7 +140,7 @@ def _pad(pixels: np.ndarray, step: Mapping) -> np.ndarray:
     return padded
 
 
-def _places(old: int, new: int, align_corners: bool = False) -> np.ndarray:
+def _locations(old: int, new: int, align_corners: bool = False) -> np.ndarray:
     """Where the pixels of a side lie among those of the old one."""
     if align_corners:
         return np.linspace(0, old - 1, new)
@@ -150,7 +150,7 @@ def _places(old: int, new: int, align_corners: bool = False) -> np.ndarray:
 def _resize(pixels: np.ndarray, size: Sequence[int]) -> np.ndarray:
     """Bilinear, ``(3, H, W)``, in the whole numbers of OpenCV."""
     pixels = pixels.astype(int)
-    y, x = (_places(*sides) for sides in zip(pixels.shape[1:], size))
+    y, x = (_locations(*sides) for sides in zip(pixels.shape[1:], size))
     top, left = y.astype(int), x.astype(int)
     bottom, right = np.ceil(y).astype(int), np.ceil(x).astype(int)
     part = np.rint((x - left) * 2048).astype(int)
@@ -160,9 +160,9 @@ def _resize(pixels: np.ndarray, size: Sequence[int]) -> np.ndarray:
     return (above >> 16) + (below >> 16) + 2 >> 2
 
 
-def _shares(places: np.ndarray, num: int) -> np.ndarray:
+def _shares(locations: np.ndarray, num: int) -> np.ndarray:
     """Bilinear weights of ``num`` pixels at each place."""
-    apart = np.abs(places[:, None] - np.arange(num))
+    apart = np.abs(locations[:, None] - np.arange(num))
     return (1 - apart).clip(0).astype(np.float32)
 
 

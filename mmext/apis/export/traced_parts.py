@@ -40,9 +40,10 @@ def attend_in_windows(
         maps = maps.roll((-shift, -shift), (1, 2))
         # Pixels that come from another border are strangers.
         of_row, of_column = (
-            (place >= number - side).int() + (place >= number - shift).int()
+            (location >= number - side).int()
+            + (location >= number - shift).int()
             for number in (rows, columns)
-            for place in [torch.arange(number, device=query.device)]
+            for location in [torch.arange(number, device=query.device)]
         )
         parts = 3 * of_row[:, None] + of_column
         parts = attention.window_partition(parts[None, ..., None])

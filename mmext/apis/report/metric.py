@@ -202,8 +202,8 @@ def _coco_truth(
 
 def _cells(matrix: np.ndarray, classes: Sequence[str]) -> dict[str, list]:
     """Names, and row, column and count of each cell that is not empty."""
-    places = np.nonzero(matrix)
-    cells = np.column_stack([*places, matrix[places]])
+    locations = np.nonzero(matrix)
+    cells = np.column_stack([*locations, matrix[locations]])
     return {'classes': list(classes), 'cells': cells.tolist()}
 
 

@@ -12,8 +12,9 @@ from .label_spec import (
     default_of,
     ignored_value,
     read_heads,
-    read_ignore_places,
+    read_ignore_locations,
 )
+from .locations import config_files, key_location
 from .misplaced import (
     FLAG,
     RIGHT_PLACES,
@@ -23,7 +24,6 @@ from .misplaced import (
     check_misplaced_keys,
     find_misplaced_keys,
 )
-from .places import config_files, key_place
 from .read import config_file, read_config, read_config_classes
 from .sections import (
     OLD_LOADER_KEYS,
@@ -89,12 +89,12 @@ __all__ = [
     'is_same',
     'is_used',
     'join_key',
-    'key_place',
+    'key_location',
     'parse_text',
     'read_config',
     'read_config_classes',
     'read_heads',
-    'read_ignore_places',
+    'read_ignore_locations',
     'read_values',
     'split_key',
     'swallows',

@@ -213,8 +213,8 @@ class ConfigDraft:
     def drop(self, steps: Steps) -> None:
         """Take a key of the base away."""
         *parents, last = steps
-        place = '.'.join(filter(None, ('_base_', join_key(parents))))
-        self.edits.append(f'{place}.pop({last!r})')
+        location = '.'.join(filter(None, ('_base_', join_key(parents))))
+        self.edits.append(f'{location}.pop({last!r})')
 
     def text(self, base: str, head: str) -> str:
         """The file.

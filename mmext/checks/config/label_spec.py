@@ -1,15 +1,15 @@
 """The range of labels in a config: its heads, and what is to be ignored.
 
 The values that are ignored, or that label maps are filled with, are in many
-places, said or not: a component whose config lacks such a key has a default,
-of most 255, and what it does with it is the same.
+locations, set or not: a component whose config lacks such a key has a
+default, mostly 255, and what it does with it is the same.
 """
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ...utils.label_spec import HeadSpec, IgnorePlace
+from ...utils.label_spec import HeadSpec, IgnoreLocation
 from .sections import SECTIONS, ConfigNode, find_component, takes, walk_nodes
 from .walk import Steps, join_key, walk_dicts
 
@@ -74,7 +74,7 @@ def read_heads(model: Any, scope: str = '') -> tuple[HeadSpec, ...]:
         weights = [(where, loss.get('class_weight')) for where, loss in losses]
         heads.append(
             HeadSpec(
-                place=join_key(section.path),
+                location=join_key(section.path),
                 num_classes=count,
                 ignore_index=node.get('ignore_index', ignored),
                 class_weights=tuple(
@@ -117,9 +117,9 @@ def _class_count(node: ConfigNode, scope: str) -> Any:
     return default_of(kind, 'num_classes') if known else None
 
 
-def read_ignore_places(
+def read_ignore_locations(
     cfg: Mapping, *, defaults: bool = True
-) -> tuple[IgnorePlace, ...]:
+) -> tuple[IgnoreLocation, ...]:
     """Places of a config that hold a value to ignore or to fill with.
 
     Only sections that something is built from count: a variable such as
@@ -130,7 +130,7 @@ def read_ignore_places(
     ``pad_val``, whose meaning depends on the class, is then left out.
     """
     scope = cfg.get('default_scope') or 'mmengine'
-    places: list[IgnorePlace] = []
+    locations: list[IgnoreLocation] = []
     for section in cfg:
         if section != 'model' and not section.endswith(
             (_DATALOADERS, _EVALUATORS)
@@ -142,13 +142,13 @@ def read_ignore_places(
                 component = find_component(
                     node.cfg.get('type'), SECTIONS.get(section, ()), node.scope
                 )
-            places += _places_of(node, component, cfg)
-    return tuple(places)
+            locations += _locations_of(node, component, cfg)
+    return tuple(locations)
 
 
 def ignored_value(
     heads: Sequence[HeadSpec],
-    places: Sequence[IgnorePlace],
+    locations: Sequence[IgnoreLocation],
     default: int | None,
 ) -> int | None:
     """The value that the loss of the first head ignores.
@@ -156,7 +156,11 @@ def ignored_value(
     That of the head, which gives it to its losses; or that of its losses, if
     the config sets it of each of them and not of the head.
     """
-    said = {place.place: place.value for place in places if place.said}
+    said = {
+        location.location: location.value
+        for location in locations
+        if location.said
+    }
     for head in heads:
         if head.ignore_index is None:
             continue
@@ -164,7 +168,7 @@ def ignored_value(
             said.get(f'{loss}.ignore_index', said.get(f'{loss}.ignore_label'))
             for loss, _ in head.losses
         }
-        if f'{head.place}.ignore_index' in said or len(own) != 1:
+        if f'{head.location}.ignore_index' in said or len(own) != 1:
             return head.ignore_index
         value = own.pop()
         return head.ignore_index if value is None else value
@@ -192,9 +196,9 @@ def default_of(component: Callable | None, key: str) -> Any:
     return None
 
 
-def _places_of(
+def _locations_of(
     node: ConfigNode, component: Callable | None, cfg: Mapping
-) -> Iterator[IgnorePlace]:
+) -> Iterator[IgnoreLocation]:
     kind = getattr(component, '__name__', str(node.cfg.get('type')))
     kind = kind.rpartition('.')[2]
     of_preprocessor = node.name == 'data_preprocessor'
@@ -215,8 +219,8 @@ def _places_of(
             continue
         pads, size = _pads(node, cfg) if role == 'pad' else ('', ())
         if pads != 'never':
-            yield IgnorePlace(
-                place=join_key((*node.path, key)),
+            yield IgnoreLocation(
+                location=join_key((*node.path, key)),
                 value=value,
                 role=role,
                 said=said,

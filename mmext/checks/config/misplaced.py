@@ -2,7 +2,7 @@
 
 MMEngine hands most sections of a config on without a look at their keys. A
 ``find_unused_parameters`` in ``model.train_cfg`` is not an error there; it
-does nothing. In other places it is an error, but only when the training
+does nothing. In other locations it is an error, but only when the training
 starts, after the model was built. :class:`RightPlaces` says where such a
 setting is read, :func:`find_misplaced_keys` where it is in vain.
 """
@@ -40,7 +40,7 @@ from .walk import join_key
 FLAG = 'find_unused_parameters'
 _WRAPPER = 'in the top-level model_wrapper_cfg'
 
-# Settings that people look for in many places -> the place that is read.
+# Settings that people look for in many locations -> the location that is read.
 RIGHT_PLACES: dict[str, str] = {
     FLAG: 'at the top level of the config',
     'static_graph': _WRAPPER,
@@ -203,7 +203,7 @@ class MisplacedKey:
     """A setting where nothing reads it.
 
     Attributes:
-        place: Where it is, such as
+        location: Where it is, such as
             ``model.train_cfg.find_unused_parameters``.
         value: Its value.
         reason: Why it does not work there.
@@ -214,7 +214,7 @@ class MisplacedKey:
             that it may be read after all; empty for none.
     """
 
-    place: str
+    location: str
     value: Any
     reason: str
     read_at: str
@@ -254,9 +254,9 @@ def check_misplaced_keys(
     for key in keys:
         if key.named_in:
             print_log(
-                f'{key.place} = {key.value!r}: {key.reason}, unless '
+                f'{key.location} = {key.value!r}: {key.reason}, unless '
                 f'{key.named_in} does, which names it. If so, set '
-                f'own_keys = {[key.place]!r}; else it is to be set '
+                f'own_keys = {[key.location]!r}; else it is to be set '
                 f'{key.read_at}',
                 logger='current',
                 level=logging.WARNING,
@@ -270,7 +270,7 @@ def _error_text(keys: Sequence[MisplacedKey]) -> str:
     lines = ['settings must be where something reads them, got']
     fix: dict[str, Any] = {}
     for key in keys:
-        lines.append(f'  {key.place} = {key.value!r}')
+        lines.append(f'  {key.location} = {key.value!r}')
         lines.append(f'    {key.reason}; it is read {key.read_at}')
         merge(fix, key.fix)
     lines.append('Remove what is named above.')
@@ -285,7 +285,7 @@ def _error_text(keys: Sequence[MisplacedKey]) -> str:
         )
     lines.append(
         'Where code of your own does read it, say so at the top level: '
-        f'own_keys = {[key.place for key in keys]!r}'
+        f'own_keys = {[key.location for key in keys]!r}'
     )
     return '\n'.join(lines)
 
@@ -380,21 +380,21 @@ class _Search:
             for key, value in node.cfg.items():
                 name = _meant(key)
                 reason = name and self._unread(node, key, name)
-                place = join_key((*node.path, key))
+                location = join_key((*node.path, key))
                 if not reason and name == key:
                     self._read.setdefault(name, []).append(value)
-                if not reason or is_own_key(self._top, place):
+                if not reason or is_own_key(self._top, location):
                     continue
                 read_at = self._right.read_at(name)
-                if place == FLAG and self._right.reads_flag:
+                if location == FLAG and self._right.reads_flag:
                     read_at = 'in one place only'
                 yield MisplacedKey(
-                    place=place,
+                    location=location,
                     value=value,
                     reason=reason,
                     read_at=read_at,
-                    fix=self._fix(name, place, value),
-                    named_in=own_code_with(place, self._top, self._classes),
+                    fix=self._fix(name, location, value),
+                    named_in=own_code_with(location, self._top, self._classes),
                 )
 
     @cached_property
@@ -477,11 +477,11 @@ class _Search:
             return f'no such setting; {name} is near'
         return 'nothing reads it at the top level'
 
-    def _fix(self, name: str, place: str, value: Any) -> dict[str, Any]:
+    def _fix(self, name: str, location: str, value: Any) -> dict[str, Any]:
         """What to set instead; of ``with_cp``, ``read_at`` says it."""
         if name == _CP:
             return {}
-        if place != FLAG:
+        if location != FLAG:
             return self._right.of_wrapper(name, value)
         flag = {FLAG: True}
         if value and self._right.of_wrapper(FLAG, True) != flag:

@@ -118,14 +118,14 @@ def is_used(name: str, code: str) -> bool:
 _KNOWN = ('mmext', 'mmengine', 'mmdet', 'mmseg', 'mmcv', 'mmpretrain', 'torch')
 
 
-def is_own_key(cfg: Mapping[str, Any], place: str) -> bool:
+def is_own_key(cfg: Mapping[str, Any], location: str) -> bool:
     """Whether ``own_keys`` of a config says that its own code reads a key.
 
     Args:
         cfg: The config. ``own_keys`` at its top level lists names of keys,
-            such as ``'with_cp'``, for any place, or places, such as
+            such as ``'with_cp'``, for any location, or locations, such as
             ``'model.neck.with_cp'``; ``*`` stands for any text.
-        place: The key, such as ``model.neck.with_cp``.
+        location: The key, such as ``model.neck.with_cp``.
 
     Raises:
         TypeError: If ``own_keys`` is no list of texts.
@@ -138,20 +138,20 @@ def is_own_key(cfg: Mapping[str, Any], place: str) -> bool:
             "own_keys must be a list of keys, such as ['with_cp'], got "
             f'{own!r}'
         )
-    name = split_key(place)[-1]
+    name = split_key(location)[-1]
     return any(
-        fnmatchcase(place, pattern) or fnmatchcase(str(name), pattern)
+        fnmatchcase(location, pattern) or fnmatchcase(str(name), pattern)
         for pattern in own
     )
 
 
 def own_code_with(
-    place: str, cfg: Mapping[str, Any], kinds: Iterable[Any]
+    location: str, cfg: Mapping[str, Any], kinds: Iterable[Any]
 ) -> str:
     """A file of a project's own code that names a key; empty for none.
 
     Args:
-        place: The key, such as ``model.neck.with_cp``.
+        location: The key, such as ``model.neck.with_cp``.
         cfg: The config, whose ``custom_imports`` are code of the project.
         kinds: Components of the config; those of known packages do not count.
     """
@@ -164,7 +164,7 @@ def own_code_with(
         for module in map(str, modules)
         if module.partition('.')[0] not in (*_KNOWN, 'builtins')
     )
-    word = re.compile(rf'\b{re.escape(str(split_key(place)[-1]))}\b')
+    word = re.compile(rf'\b{re.escape(str(split_key(location)[-1]))}\b')
     for name, module in sorted(sys.modules.items()):
         file = getattr(module, '__file__', None) or ''
         if not f'{name}.'.startswith(own) or not file.endswith('.py'):

@@ -110,11 +110,11 @@ def _check_scopes(cfg: Config, loaded: bool = True) -> None:
     scopes = [('default_scope', cfg.get('default_scope'))]
     for path, part in _built(cfg):
         scopes.append((join_key((*path, '_scope_')), part.get('_scope_')))
-    for place, scope in scopes:
+    for location, scope in scopes:
         if scope is None or scope in _PACKAGES:
             continue
         if not loaded or f'{scope}.registry' not in sys.modules:
-            raise _refuse(f'{place} is {scope!r}, no package that is known')
+            raise _refuse(f'{location} is {scope!r}, no package that is known')
 
 
 def _check_types(cfg: Config, installed: bool = False) -> None:
@@ -152,11 +152,11 @@ def _check_types(cfg: Config, installed: bool = False) -> None:
     for name, home in own.items():
         if name in waiting:
             raise _no_data(waiting[name][1], f'of the module {home}')
-    for name, (scope, place) in waiting.items():
+    for name, (scope, location) in waiting.items():
         # A name of no package is imported as a module, if there is one; else
         # it is none that a registry looks up, such as a layer of mmcv.ops.
         if scope or (name and find_spec(name) is not None):
-            raise _refuse(f'{place}, which is not registered')
+            raise _refuse(f'{location}, which is not registered')
 
 
 def _import_registry(scope: Any) -> None:

@@ -1,6 +1,6 @@
 """Explain what DDP does with the steps of a training, and what helps.
 
-The only place that words it: the error of a training
+The only location that words it: the error of a training
 (``GradientSyncError``), the preflight's rules and :func:`explain_step` say
 what is said here. Why a parameter has no gradient is
 :class:`~mmext.checks.ddp.trace.UnusedReason`. Each advice was tried by

@@ -55,10 +55,10 @@ def kept_tensors(model: nn.Module) -> dict[str, list[Tensor]]:
                 continue
             values = value if attribute == '_buffers' else {attribute: value}
             for key, item in values.items():
-                place = f'{name}.{key}' if name else key
-                tensors = [t for _, t in _named(place, item, seen)]
+                location = f'{name}.{key}' if name else key
+                tensors = [t for _, t in _named(location, item, seen)]
                 if tensors:
-                    kept[place] = tensors
+                    kept[location] = tensors
     return kept
 
 
@@ -100,15 +100,15 @@ def name_stale_graphs(model: nn.Module, batch: Any) -> Iterator[None]:
             for loss in losses
         ]
         names = {id(p): name for name, p in model.named_parameters()}
-        places = _stale_places(_held(model, batch), names, nodes)
-        places = places or _stale_places(unheld, names, nodes)
-        if not places:
+        locations = _stale_locations(_held(model, batch), names, nodes)
+        locations = locations or _stale_locations(unheld, names, nodes)
+        if not locations:
             raise
-        more = len(places) - _MAX_PLACES
+        more = len(locations) - _MAX_PLACES
         end = f', and {more} more' if more > 0 else ''
         raise StaleGraphError(
             'the loss of this step goes through a graph that an earlier step '
-            f'built: {"; ".join(places[:_MAX_PLACES])}{end}. Compute the '
+            f'built: {"; ".join(locations[:_MAX_PLACES])}{end}. Compute the '
             'value in each forward, from the batch; or, if it is to stay as '
             'it is, store it with value.detach() and keep its parameters out '
             'of the optimizer. retain_graph=True would only hide the error: '
@@ -156,23 +156,23 @@ def find_outsiders(
             continue
         text = f'a tensor of shape {tuple(tensor.shape)}'
         result.append(f'{text}, used by {function}')
-        for place, value in _named('batch', batch, set()):
+        for location, value in _named('batch', batch, set()):
             if key in graph_leaves([value]):
-                result[-1] = f'{text}, of which {place} is computed'
+                result[-1] = f'{text}, of which {location} is computed'
                 break
 
 
 def _held(model: nn.Module, batch: Any) -> Iterator[tuple[str, Tensor]]:
     """Tensors with a graph that outlive a step, and where they are."""
-    for place, tensors in kept_tensors(model).items():
+    for location, tensors in kept_tensors(model).items():
         for tensor in tensors:
-            yield f'the attribute {place!r} of the model holds it', tensor
-    for place, tensor in _named('batch', batch, set()):
-        yield f'{place}, from the data loader, holds it', tensor
+            yield f'the attribute {location!r} of the model holds it', tensor
+    for location, tensor in _named('batch', batch, set()):
+        yield f'{location}, from the data loader, holds it', tensor
 
 
 def _named(
-    place: str, value: Any, seen: set[int], depth: int = _MAX_DEPTH
+    location: str, value: Any, seen: set[int], depth: int = _MAX_DEPTH
 ) -> Iterator[tuple[str, Tensor]]:
     """Tensors with a graph in a value, by their path, once for each object.
 
@@ -180,16 +180,16 @@ def _named(
     """
     if isinstance(value, Tensor):
         if value.grad_fn is not None:
-            yield place, value
+            yield location, value
         return
     if depth == 0 or id(value) in seen:
         return
     if isinstance(value, Mapping):
-        items = [(f'{place}[{key!r}]', item) for key, item in value.items()]
+        items = [(f'{location}[{key!r}]', item) for key, item in value.items()]
     elif isinstance(value, _CONTAINERS):
-        items = [(f'{place}[{i}]', item) for i, item in enumerate(value)]
+        items = [(f'{location}[{i}]', item) for i, item in enumerate(value)]
     elif hasattr(value, '__dict__') and not callable(value):
-        items = [(place, item) for item in vars(value).values()]
+        items = [(location, item) for item in vars(value).values()]
     else:
         return
     seen.add(id(value))
@@ -197,16 +197,16 @@ def _named(
         yield from _named(path, item, seen, depth - 1)
 
 
-def _stale_places(
+def _stale_locations(
     holders: Iterable[tuple[str, Tensor]],
     names: dict[int, str],
     nodes: set[Any],
 ) -> list[str]:
     """Those that lead to old functions of the loss, with a description."""
     results: dict[str, str] = {}
-    for place, tensor in holders:
+    for location, tensor in holders:
         stale = graph_nodes([tensor]) & nodes
-        if not stale or place in results:
+        if not stale or location in results:
             continue
         last = max(stale, key=lambda node: node._sequence_nr())
         leaves = {id(leaf) for leaf, _ in leaves_after(stale)}
@@ -216,5 +216,5 @@ def _stale_places(
             more = len(used) - _MAX_PLACES
             text += f' from the parameters {", ".join(used[:_MAX_PLACES])}'
             text += f' and {more} more' if more > 0 else ''
-        results[place] = f'{place} ({text})'
+        results[location] = f'{location} ({text})'
     return list(results.values())

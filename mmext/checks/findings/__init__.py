@@ -3,7 +3,7 @@
 from . import page, sarif, terminal
 from .errors import ErrorCatcher, code_location, frames_of
 from .finding import Finding, Location, Severity
-from .json import as_record, place_writer, to_json, to_json_line
+from .json import as_record, location_writer, to_json, to_json_line
 from .rule import Family, Rule, find_rule, new_finding, rules_of, select_rules
 
 __all__ = [
@@ -17,9 +17,9 @@ __all__ = [
     'code_location',
     'find_rule',
     'frames_of',
+    'location_writer',
     'new_finding',
     'page',
-    'place_writer',
     'rules_of',
     'sarif',
     'select_rules',

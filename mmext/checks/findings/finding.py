@@ -1,4 +1,4 @@
-"""What a check reports: one finding, with the place that it is about."""
+"""What a check reports: one finding, with the location that it is about."""
 
 from enum import IntEnum
 from pathlib import Path
@@ -44,7 +44,7 @@ class Location(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     split: str = ''
 
     @property
-    def place(self) -> str:
+    def position(self) -> str:
         """Text for what is inside of the file: key, pixel and image."""
         inside = self.key
         if self.pixel is not None:
@@ -122,13 +122,13 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return msgspec.structs.replace(self, location=location)
 
     @property
-    def place(self) -> str:
-        """Text for the place in the file, related records included."""
-        places = [self.location.place]
-        places += (
-            other.place
+    def position(self) -> str:
+        """Text for the location in the file, related records included."""
+        locations = [self.location.position]
+        locations += (
+            other.position
             for other in self.related
-            if other.file == self.file and other.place
+            if other.file == self.file and other.position
         )
-        more = self.count - len(places) if len(places) > 1 else 0
-        return ', '.join(places) + (f' and {more} more' if more > 0 else '')
+        more = self.count - len(locations) if len(locations) > 1 else 0
+        return ', '.join(locations) + (f' and {more} more' if more > 0 else '')

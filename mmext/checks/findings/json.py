@@ -72,33 +72,33 @@ def to_json(value: Any) -> bytes:
     return msgspec.json.format(to_json_line(value), indent=2) + b'\n'
 
 
-# All places of all findings, one a line ------------------------------------
+# All locations of all findings, one a line ----------------------------------
 
 _FIELDS = ('rule', 'split', 'file', 'line')
 _MORE_FIELDS = ('value', 'count', 'message', 'remedy')
-_NAMES = ('severity', *_FIELDS, 'place', *_MORE_FIELDS, 'related')
+_NAMES = ('severity', *_FIELDS, 'position', *_MORE_FIELDS, 'related')
 
 
 def _row(finding: Finding) -> dict[str, Any]:
     related = [
-        ': '.join(filter(None, (other.file, other.place)))
+        ': '.join(filter(None, (other.file, other.position)))
         for other in finding.related
     ]
     return {
         'severity': finding.severity.noun,
         **{name: getattr(finding, name) for name in _FIELDS},
-        'place': finding.location.place,
+        'position': finding.location.position,
         **{name: getattr(finding, name) for name in _MORE_FIELDS},
         'related': related,
     }
 
 
-def place_writer(file: IO[bytes], form: str) -> Callable[[Finding], None]:
+def location_writer(file: IO[bytes], form: str) -> Callable[[Finding], None]:
     """A function that writes a finding as a line of a file.
 
     Each line has the severity (``'error'``, ``'warning'`` or ``'note'``),
-    ``place`` for where in the file it is (``'y=3, x=5'``), ``related`` for
-    other places that belong to it, and fields of :class:`Finding`.
+    ``location`` for where in the file it is (``'y=3, x=5'``), ``related`` for
+    other locations that belong to it, and fields of :class:`Finding`.
 
     Args:
         file: Where to, in UTF-8; names of files are made

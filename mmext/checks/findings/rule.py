@@ -81,7 +81,7 @@ def new_finding(
         The finding, without a rule.
 
     Examples:
-        >>> new_finding('mask is blue', file='a.png', pixel=(3, 5)).place
+        >>> new_finding('mask is blue', file='a.png', pixel=(3, 5)).position
         'y=3, x=5'
     """
     location = Location(

@@ -46,7 +46,7 @@ def result(
     """A result for :func:`log`; its location must name a file."""
     artifact = _artifact(location.file)
     line = max(location.line, 1)
-    about = (rule, *artifact.values(), location.place)
+    about = (rule, *artifact.values(), location.position)
     return {
         'ruleId': rule,
         'level': severity.noun,
@@ -103,8 +103,8 @@ def log(
         prints = {name: f'{fingerprint}:{seen[fingerprint]}'}
         row = {'ruleIndex': index[one['ruleId']]}
         numbered.append({**one, 'partialFingerprints': prints, **row})
-        (place,) = one['locations']
-        base = place['physicalLocation']['artifactLocation']['uriBaseId']
+        (location,) = one['locations']
+        base = location['physicalLocation']['artifactLocation']['uriBaseId']
         if base != _HERE:
             bases[base] = {'uri': 'file:///' if base == _ROOT else base}
     run = {'tool': {'driver': driver}, 'results': numbered}

@@ -87,7 +87,7 @@ def print_text(
         before = ' ' * len(label), ''
 
 
-def place_of(location: Location) -> str:
+def location_of(location: Location) -> str:
     """``'file:line'`` on one line, or what is known of it."""
     file = location.file.replace('\n', r'\n')
     return f'{file}:{location.line}' if file and location.line else file
@@ -98,10 +98,10 @@ def print_heading(
     severity: Severity,
     rule: str,
     message: str,
-    place: str = '',
+    location: str = '',
 ) -> None:
     """Print the first line of a finding: ``error ABC001 file:1: message``."""
-    rest = f' {rule} {place}: ' if place else f' {rule}: '
+    rest = f' {rule} {location}: ' if location else f' {rule}: '
     text = _readable(rest.lstrip() + message, console.encoding)
     noun = severity.noun, _COLOURS[severity]
     _print_line(console, noun, (f' {text.expandtabs(4)}', 'bold'))

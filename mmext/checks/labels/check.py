@@ -34,15 +34,15 @@ class _Crashes:
         # Splits of which nothing else can be checked.
         self.splits: set[str] = set()
 
-    def contained(
+    def catch_errors(
         self, split: str, what: str, file: str = '', whole: bool = False
     ) -> ErrorCatcher:
         """A block whose exception becomes a finding of a split."""
 
         def take(error: Exception) -> None:
             text = ' '.join(f'{type(error).__name__}: {error}'.split())
-            place = code_location(error)
-            at = f' ({place})' if place else ''
+            location = code_location(error)
+            at = f' ({location})' if location else ''
             if whole:
                 self.splits.add(split)
                 at += ', so that it is not checked, nor compared with others'
@@ -63,7 +63,7 @@ class _Crashes:
         """Files of all splits; of one that cannot be listed those before."""
         for source in sources:
             split = source.expected.split
-            with self.contained(split, 'listing the samples', whole=True):
+            with self.catch_errors(split, 'listing the samples', whole=True):
                 yield from work_items([source])
 
 
@@ -128,7 +128,7 @@ def _sample_findings(
         there = {kind for kind in _NEEDS if getattr(facts, kind) is not None}
         there.update(('', 'boxes') if sample.boxes else ('',))
         file = sample.mask or sample.annotation or sample.image
-        with crashes.contained(totals.split, 'checking a sample', file):
+        with crashes.catch_errors(totals.split, 'checking a sample', file):
             for rule in rules:
                 if rule.needs in there:
                     yield from rule.check(facts, source.expected)
@@ -174,19 +174,19 @@ def _findings(
     for source, own in zip(sources, totals):
         if own.split in crashes.splits:
             continue
-        with crashes.contained(own.split, 'checking the files'):
+        with crashes.catch_errors(own.split, 'checking the files'):
             yield from _file_findings(source, of_scope, own)
-        with crashes.contained(own.split, 'checking the samples'):
+        with crashes.catch_errors(own.split, 'checking the samples'):
             yield from _sample_findings(
                 source, store, of_scope['sample'], own, crashes
             )
         for rule in of_scope['split']:
-            with crashes.contained(own.split, f'rule {rule.id}'):
+            with crashes.catch_errors(own.split, f'rule {rule.id}'):
                 yield from rule.check(own, source.expected)
     expected = [source.expected for source in sources]
     # Splits cannot be compared with one that was not read.
     for rule in of_scope['run'] if not crashes.splits else ():
-        with crashes.contained('', f'rule {rule.id}'):
+        with crashes.catch_errors('', f'rule {rule.id}'):
             yield from rule.check(totals, expected)
     if any(rule.id == READ001.id for rule in rules):
         yield from crashes.findings

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ...utils.label_spec import HeadSpec, IgnorePlace, LabelSpec
+from ...utils.label_spec import HeadSpec, IgnoreLocation, LabelSpec
 from .facts import MaskFacts, Orphan, Sample
 
 if TYPE_CHECKING:
@@ -47,9 +47,9 @@ class Expectations(LabelSpec, frozen=True, kw_only=True, omit_defaults=True):
     # Pairs (stored value, value after loading) that the loader applies; empty
     # for none.
     label_map: tuple[tuple[int, int], ...] = ()
-    # Each place in the config that holds a value to ignore, or to fill with,
-    # or has one by default.
-    ignore_places: tuple[IgnorePlace, ...] = ()
+    # Each location in the config that holds a value to ignore, or to fill
+    # with, or has one by default.
+    ignore_locations: tuple[IgnoreLocation, ...] = ()
     heads: tuple[HeadSpec, ...] = ()  # Of the model.
     # Numbers of the data set's filter_cfg that its loader applies, by name:
     # filter_empty_gt, min_size, of XML files bbox_min_size; empty for none,

@@ -37,7 +37,7 @@ class ReadError(msgspec.Struct, frozen=True):
 class RecordError(msgspec.Struct, frozen=True):
     """What is wrong with one part of an annotation file."""
 
-    place: str  # 'annotations[17].bbox'; empty for the whole file.
+    location: str  # 'annotations[17].bbox'; empty for the whole file.
     message: str
     kind: ErrorKind = ErrorKind.CORRUPT  # Whether it is missing or damaged.
 
@@ -119,7 +119,7 @@ class BoxFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     # Index in the classes of the data set; -1 if unknown to it.
     label: int = -1
     class_name: str = ''  # As annotated.
-    place: str = ''  # Where in the file, such as 'annotation 17'.
+    location: str = ''  # Where in the file, such as 'annotation 17'.
     ignored: bool = False  # Crowd, difficult, or marked to be ignored.
     # Box around its mask or polygon; empty without one.
     mask_box: tuple[float, ...] = ()
@@ -168,7 +168,7 @@ class SegmentFacts(
 
     id: int  # Colour of its pixels, red + 256 green + 65536 blue.
     area: float = -1.0  # Number of its pixels; -1 if the file does not say.
-    place: str = ''  # Where in the file.
+    location: str = ''  # Where in the file.
 
 
 class Sample(

@@ -141,12 +141,12 @@ class ExampleIndex:
         elif sample.annotation:
             words.add(sample.image)
             for box in sample.boxes:
-                words.update((box.place, str(box.label)))
+                words.update((box.location, str(box.label)))
                 if box.label < 0:
                     words.add(box.class_name)
-        places = {(file, '') for file in files - {''}}
-        places |= {(sample.annotation, word) for word in words - {''}}
-        result = set().union(*(self._numbers.get(at, ()) for at in places))
+        locations = {(file, '') for file in files - {''}}
+        locations |= {(sample.annotation, word) for word in words - {''}}
+        result = set().union(*(self._numbers.get(at, ()) for at in locations))
         return {
             number: self.left.pop(number)
             for number in sorted(result & self.left.keys())
@@ -155,17 +155,19 @@ class ExampleIndex:
 
 def _keys(finding: Finding) -> set[str]:
     """Records that a finding is about."""
-    return {place.key for place in (finding.location, *finding.related)} - {''}
+    return {
+        location.key for location in (finding.location, *finding.related)
+    } - {''}
 
 
 def wrong_boxes(finding: Finding, sample: Sample) -> list[BoxFacts]:
     """The boxes of a sample that a finding is about, if it is about any.
 
-    Its place names a box; otherwise its value a class or a label.
+    Its location names a box; otherwise its value a class or a label.
     """
     keys = _keys(finding)
     if keys or finding.location.image:
-        named = [box for box in sample.boxes if box.place in keys]
+        named = [box for box in sample.boxes if box.location in keys]
         return named or [
             box
             for box in sample.boxes
@@ -410,7 +412,9 @@ def _wrong_pixels(finding: Finding, files: SampleFiles) -> _Painted:
         if len(indices):
             y, x = indices[0]
             _ring(canvas, x, y)
-    alt = f'{what} with pixels of value {value} marked, first {finding.place}'
+    alt = (
+        f'{what} with pixels of value {value} marked, first {finding.position}'
+    )
     return canvas, alt, _classes_in(small, expected)
 
 

@@ -50,7 +50,7 @@ class FindingGroup(
     count: int = 0  # Pixels, boxes or files, together.
     # Names of splits, each with its number of findings.
     splits: tuple[tuple[str, int], ...] = ()
-    # Some findings, the first by split, file and place.
+    # Some findings, the first by split, file and location.
     examples: tuple[Finding, ...] = ()
 
 
@@ -120,7 +120,7 @@ def _by_size(text: str) -> list[tuple[int, str]]:
 
 
 def _order(finding: Finding) -> tuple:
-    """By file and place; numbers in keys and values go by size."""
+    """By file and location; numbers in keys and values go by size."""
     location = finding.location
     return (
         finding.split,
@@ -202,7 +202,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 # What the report as JSON has of a finding, these first; the others only where
 # they say something.
 _ALWAYS = ('rule', 'severity', 'message', 'remedy')
-_IF_KNOWN = {'split': '', 'file': '', 'place': '', 'value': '', 'count': 1}
+_IF_KNOWN = {'split': '', 'file': '', 'position': '', 'value': '', 'count': 1}
 
 
 def report_json(report: Report) -> bytes:
@@ -262,15 +262,15 @@ def many(number: int, noun: str) -> str:
     return f'{number:,} {page.plural(number, noun)}'
 
 
-def _shown_place(group: FindingGroup, finding: Finding) -> str:
+def _shown_location(group: FindingGroup, finding: Finding) -> str:
     """Where an example is, and what of it the group does not say."""
     own = finding.message
     if group.message.startswith(own):
         own = ''
     said = f'{group.message} {own}'
     # The line of a config is shown, with its key.
-    inside = '' if finding.line else finding.place
-    texts = terminal.place_of(finding.location), inside, finding.value
+    inside = '' if finding.line else finding.position
+    texts = terminal.location_of(finding.location), inside, finding.value
     parts = [
         text
         for text in texts
@@ -280,17 +280,17 @@ def _shown_place(group: FindingGroup, finding: Finding) -> str:
 
 
 def _print_group(console: Console, group: FindingGroup) -> None:
-    place = ''
+    location = ''
     if group.num_findings == 1 and group.examples:
-        place = terminal.place_of(group.examples[0].location)
+        location = terminal.location_of(group.examples[0].location)
     # It may have been said.
-    place = '' if place and place in group.message else place
+    location = '' if location and location in group.message else location
     terminal.print_heading(
-        console, group.severity, group.rule, group.message, place
+        console, group.severity, group.rule, group.message, location
     )
     for finding in group.examples:
-        text = _shown_place(group, finding)
-        if text and text != place:
+        text = _shown_location(group, finding)
+        if text and text != location:
             terminal.print_text(console, text, '    - ')
         if finding.line:
             terminal.print_source(console, finding.location)
@@ -307,10 +307,10 @@ def _where(group: FindingGroup) -> str:
     if first is None or not first.file:
         splits = [split for split, _ in group.splits if split]
         return f' in {terminal.in_words(splits)}' if splits else ''
-    place = terminal.place_of(first.location)
+    location = terminal.location_of(first.location)
     if group.num_files > 1:
-        return f' in {group.num_files:,} files, such as {place}'
-    return f' at {place}'
+        return f' in {group.num_files:,} files, such as {location}'
+    return f' at {location}'
 
 
 def _verdict(report: Report, name: str) -> str:
@@ -321,11 +321,11 @@ def _verdict(report: Report, name: str) -> str:
     )
     if errors:
         number = f'{len(errors)} errors' if errors[1:] else 'the error'
-        places: dict[str, str] = {}
+        locations: dict[str, str] = {}
         for group in errors:
             title = f'{RULES[group.rule].title} ({group.rule})'
-            places.setdefault(title, _where(group))
-        texts = (f'{title}{where}' for title, where in places.items())
+            locations.setdefault(title, _where(group))
+        texts = (f'{title}{where}' for title, where in locations.items())
         # Label files of YOLO are not repaired.
         fixable = any(
             RULES[group.rule].fix
@@ -389,7 +389,7 @@ def print_report(
 
 
 def report_sarif(report: Report, file: str) -> bytes:
-    """SARIF of a report: a result for each place that it names.
+    """SARIF of a report: a result for each location that it names.
 
     Findings that are about no file of their own are located at ``file``.
     """
@@ -399,7 +399,7 @@ def report_sarif(report: Report, file: str) -> bytes:
             text, location = group.message, Location(file=file)
             if example is not None:
                 location = example.location
-                parts = (example.message, example.place, example.value)
+                parts = (example.message, example.position, example.value)
                 text = '; '.join(filter(None, parts))
             if not location.file:
                 location = msgspec.structs.replace(location, file=file)

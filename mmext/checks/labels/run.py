@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from ...utils.files import atomic_path, prepare_outputs
-from ..findings import Finding, Severity, place_writer, terminal
+from ..findings import Finding, Severity, location_writer, terminal
 from .check import check_sources
 from .expectations import SplitSource
 from .inputs import BARE, name_of, refuse_fix, sources_of
@@ -76,9 +76,9 @@ def check_labels(
         json: File for the report; None for none.
         sarif: The same in SARIF.
         html: The same as a page to read.
-        jsonl: File for all places of all findings, one a line, as JSON.
+        jsonl: File for all locations of all findings, one a line, as JSON.
         csv: The same as CSV.
-        all: Name all places in the other reports, too, but for the page.
+        all: Name all locations in the other reports, too, but for the page.
         verbose: Print how much there is of each class.
         fix: Folder for repaired label files; None not to repair.
         class_weights: Kind of weights to print, of pixels or else of
@@ -110,9 +110,9 @@ def check_labels(
     given = (config and name_of(config), *map(data.get, BARE))
     subject = str(next((name for name in given if name is not None), ''))
     reports = {'json': json, 'sarif': sarif, 'html': html}
-    places = {'jsonl': jsonl, 'csv': csv}
+    locations = {'jsonl': jsonl, 'csv': csv}
     with prepare_outputs(
-        {f'--{name}': file for name, file in (reports | places).items()},
+        {f'--{name}': file for name, file in (reports | locations).items()},
         regular={'--store': store},
         new_folders={'--fix': fix},
         inputs={
@@ -126,7 +126,7 @@ def check_labels(
             refuse_fix(fix, sources)
         Path(store).parent.mkdir(parents=True, exist_ok=True)
         with FactStore(store) as facts:
-            with _progress(sources) as progress, _writers(places) as tell:
+            with _progress(sources) as progress, _writers(locations) as tell:
                 report = check_sources(
                     sources,
                     facts,
@@ -182,7 +182,7 @@ def _writers(files: dict[str, _Path]) -> Iterator[Callable[[Finding], Any]]:
             if path is not None:
                 temporary = stack.enter_context(atomic_path(path))
                 file = stack.enter_context(temporary.open('wb'))
-                writers.append(place_writer(file, form))
+                writers.append(location_writer(file, form))
 
         def tell(finding: Finding) -> None:
             for write in writers:
@@ -213,12 +213,12 @@ def _with_lines(report: Report, config: str) -> Report:
     if not config or not Path(config).is_file():
         return report
     # Not at the top: bare files do not need it.
-    from ..config import key_place
+    from ..config import key_location
 
     return _with_examples(
         report,
         lambda examples: tuple(
-            finding.in_file(*key_place(config, finding.key))
+            finding.in_file(*key_location(config, finding.key))
             if finding.key and not finding.file
             else finding
             for finding in examples

@@ -213,8 +213,8 @@ def read_item(item: WorkItem) -> Result:
         facts = read_facts(content, item.kind, item.kpt_shape)
         return _result(item, facts, stamp)
     reason = f'the reader ended with {type(failed[0]).__name__}: {failed[0]}'
-    place = code_location(failed[0])
-    return failed_result(item, _unavailable(f'{reason} ({place})'))
+    location = code_location(failed[0])
+    return failed_result(item, _unavailable(f'{reason} ({location})'))
 
 
 def read_batch(items: Sequence[WorkItem]) -> list[Result]:

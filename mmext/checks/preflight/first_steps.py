@@ -17,7 +17,7 @@ from .dry_run.run import DryRun, dry_run_model
 from .dry_run.settings import ConfigOptions
 from .parts import Failure
 from .rules.optimizer import optimizer_findings
-from .rules.registry import contained
+from .rules.registry import catch_errors
 from .sandbox import CannotBuildError
 
 # What a layer raises that a picture is too small for.
@@ -60,7 +60,7 @@ def run_first_steps(
     def attempt(size: tuple[int, int] | str | None) -> FirstSteps:
         result = FirstSteps()
         progress('building the model')
-        with contained(
+        with catch_errors(
             result.findings,
             'building the model',
             key='model',
@@ -77,7 +77,7 @@ def run_first_steps(
                     result.failures.append(Failure(error.path, error.failure))
         if result.built is not None:
             progress('making batches')
-            with contained(
+            with catch_errors(
                 result.findings,
                 'training steps of the model',
                 severity=Severity.ERROR,
@@ -149,9 +149,9 @@ def _run(
         result.notes.append(f'batches of kind empty: {options.rarely_empty}')
     # A strategy calls what the model has.
     if (
-        options.places.kind is not RunnerKind.FLEXIBLE
+        options.locations.kind is not RunnerKind.FLEXIBLE
         and has_own_train_step(built.model)
-        and not bypassed_methods(built.model, options.places.wrapper_class)
+        and not bypassed_methods(built.model, options.locations.wrapper_class)
     ):
         result.not_done.append(
             'no step was run: the model has a train_step of its own, which '
@@ -180,8 +180,8 @@ def _run(
         crash = dry_run.crashes[0]
         result.not_done.append(
             f'no step was run to its end: it ended with {crash.error}: '
-            f'{crash.message} ({crash.place}), perhaps since the batches are '
-            f'made up {SIGNATURE} only; run it where the data are'
+            f'{crash.message} ({crash.location}), perhaps since the batches '
+            f'are made up {SIGNATURE} only; run it where the data are'
         )
         return
     result.dry_run = dry_run

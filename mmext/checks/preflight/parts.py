@@ -148,21 +148,21 @@ class _Builder:
 
     def build_all(self) -> None:
         """One part after the other, in the order of a training."""
-        with self.contained(('runner_type',)):
+        with self.catch_errors(('runner_type',)):
             self.runner  # noqa: B018  (it is made when it is asked for)
         if 'runner' not in vars(self):
             return
-        with self.contained(('env_cfg',), 'be used'):
+        with self.catch_errors(('env_cfg',), 'be used'):
             # Arguments of functions, which are not called.
             processes = (self.cfg.get('env_cfg') or {}).get('mp_cfg') or {}
             inspect.signature(set_multi_processing).bind(
                 **processes, distributed=False
             )
-        with self.contained(('randomness',), 'be used'):
+        with self.catch_errors(('randomness',), 'be used'):
             inspect.signature(set_random_seed).bind(
                 **{'seed': None, **(self.cfg.get('randomness') or {})}
             )
-        with self.contained(('log_processor',)):
+        with self.catch_errors(('log_processor',)):
             self.runner.build_log_processor(self.copy('log_processor') or {})
         self._build_visualizer()
         self._build_hooks()
@@ -172,17 +172,17 @@ class _Builder:
         # What ``tools/test.py --tta`` of the hosts builds.
         model, pipeline = self.copy('tta_model'), self.copy('tta_pipeline')
         if model and self.built is not None:
-            with self.contained(('tta_model',)):
+            with self.catch_errors(('tta_model',)):
                 MODELS.build({**model, 'module': self.built.model})
         if pipeline:
-            with self.contained(('tta_pipeline',)):
+            with self.catch_errors(('tta_pipeline',)):
                 Compose(pipeline)
 
     def copy(self, key: str) -> Any:
         """A section as the runner gets it, to be changed at will."""
         return copy_of(self.cfg.to_dict().get(key))
 
-    def contained(
+    def catch_errors(
         self, path: Steps, action: str = 'be built', made_up: bool = False
     ) -> ErrorCatcher:
         """A block whose exception is a failure of the part."""
@@ -222,8 +222,8 @@ class _Builder:
     @cached_property
     def runner(self) -> Runner:
         """A runner of the config's class that was not started."""
-        places = RightPlaces(self.cfg.to_dict())
-        kind = places.runner
+        locations = RightPlaces(self.cfg.to_dict())
+        kind = locations.runner
         if kind is None:
             raise KeyError(
                 f'{self.cfg.get("runner_type")!r} is not in the registry of '
@@ -271,10 +271,10 @@ class _Builder:
         if isinstance(options, Mapping):
             # One of this name may be there already.
             options['name'] = 'preflight'
-        with self.contained(('visualizer',)):
+        with self.catch_errors(('visualizer',)):
             self.runner.visualizer = self.runner.build_visualizer(options)
         for path, part in walk_dicts(self.copy('visualizer'), ('visualizer',)):
-            with self.contained(path, 'be used'):
+            with self.catch_errors(path, 'be used'):
                 kind = plain_name(part.get('type'))
                 for package in _CLIENTS.get(kind, ()):
                     if find_spec(package) is None:
@@ -286,7 +286,7 @@ class _Builder:
         for path, hook in hook_configs(copy_of(self.cfg.to_dict())):
             if hook is None and path[0] == 'default_hooks':
                 continue
-            with self.contained(path):
+            with self.catch_errors(path):
                 before = set(self.runner.hooks)
                 self.runner.register_hook(copy_of(hook))
                 for new in set(self.runner.hooks) - before:
@@ -296,7 +296,7 @@ class _Builder:
             if isinstance(hook, Mapping):
                 for name, steps in hook.items():
                     if str(name).endswith('pipeline') and steps:
-                        with self.contained((*path, name)):
+                        with self.catch_errors((*path, name)):
                             Compose(copy_of(steps))
 
     def _build_split(self, split: str) -> None:
@@ -317,7 +317,7 @@ class _Builder:
         build = getattr(self.runner, f'build_{split}_loop')
         if split != 'train' and evaluator is None:
             return
-        with self.contained((f'{split}_cfg',)):
+        with self.catch_errors((f'{split}_cfg',)):
             loop = build(self.copy(f'{split}_cfg'))
             vars(self.runner)[f'_{split}_loop'] = loop
 
@@ -328,7 +328,7 @@ class _Builder:
             return None
         if split == 'test' and options == self.copy('val_evaluator'):
             return vars(self.runner).get('_val_evaluator')
-        with self.contained((f'{split}_evaluator',)):
+        with self.catch_errors((f'{split}_evaluator',)):
             return self.runner.build_evaluator(options)
         return None
 
@@ -342,7 +342,7 @@ class _Builder:
         dataset, made_up = self._dataset_of(split, options['dataset'])
         options['dataset'] = {'type': lambda: dataset}
         for name in ('collate_fn', 'worker_init_fn'):
-            with self.contained((key, name), 'be found'):
+            with self.catch_errors((key, name), 'be found'):
                 given = options.get(name)
                 kind = (
                     given.get('type') if isinstance(given, Mapping) else None
@@ -352,18 +352,18 @@ class _Builder:
                     raise KeyError(f'{kind} is not in the function registry')
                 continue
             options.pop(name)
-        with self.contained((key,), made_up=made_up):
+        with self.catch_errors((key,), made_up=made_up):
             loader = self.runner.build_dataloader(options, seed=0)
             self.loaders[split] = loader
         if made_up or split not in self.loaders:
             return
         self.known.add(split)
         if self.read_data and len(loader.dataset):
-            with self.contained(
+            with self.catch_errors(
                 (key, 'dataset'), 'take its first sample through its pipeline'
             ):
                 sample = loader.dataset[0]
-                with self.contained(
+                with self.catch_errors(
                     (key, 'collate_fn'), 'make a batch of the first sample'
                 ):
                     loader.collate_fn([sample])
@@ -384,7 +384,7 @@ class _Builder:
             if inspect.isclass(kind) and issubclass(kind, BaseDataset):
                 section.cfg['type'] = _with_made_up_data(kind, read)
         made = _LongDataset()
-        with self.contained((key, 'dataset'), made_up=not read):
+        with self.catch_errors((key, 'dataset'), made_up=not read):
             made = DATASETS.build(options)
             if hasattr(made, 'full_init'):
                 made.full_init()
@@ -412,12 +412,12 @@ class _Builder:
         if isinstance(optimizer, OptimWrapperDict) or not isinstance(
             options, list | tuple
         ):
-            with self.contained(('param_scheduler',)):
+            with self.catch_errors(('param_scheduler',)):
                 self.runner._check_scheduler_cfg(options)
                 self.runner.build_param_scheduler(options)
             return
         for index, option in enumerate(options):
-            with self.contained(('param_scheduler', index)):
+            with self.catch_errors(('param_scheduler', index)):
                 self.runner.build_param_scheduler([option])
 
 

@@ -273,8 +273,8 @@ def _train(
         outcome = getattr(error, 'rank_outcome', '') or next(known, 'crashed')
         if outcome == 'crashed':
             inside = modules_of_error(error, built.model) if built else ()
-            place = [' > '.join(inside), location_in(frames_of(error))]
-            text += f' ({", ".join(filter(None, place))})'
+            location = [' > '.join(inside), location_in(frames_of(error))]
+            text += f' ({", ".join(filter(None, location))})'
         return RankResult(rank, outcome, text, predicted)
     names = tuple(spread.names)[:_MAX_NAMES]
     return RankResult(rank, 'ok', '', predicted, spread.largest, names)

@@ -218,18 +218,18 @@ def _verdict_table(verdicts: Any) -> Table:
 
 def _by_rule(findings: Sequence[Finding]) -> str:
     """What is wrong, and where, a few words for each rule."""
-    places: dict[str, dict[str, None]] = {}
+    locations: dict[str, dict[str, None]] = {}
     for finding in findings:
-        where = terminal.place_of(finding.location) or finding.key
+        where = terminal.location_of(finding.location) or finding.key
         if finding.names and finding.rule in rules_of('label_check'):
             where = finding.names[0]
         rule = find_rule(finding.rule)
         title = finding.message if rule is None else rule.title
-        of_rule = places.setdefault(f'{title} ({finding.rule})', {})
+        of_rule = locations.setdefault(f'{title} ({finding.rule})', {})
         of_rule[where or 'the model'] = None
     return terminal.in_words(
         f'{title} at {terminal.in_words(where)}'
-        for title, where in places.items()
+        for title, where in locations.items()
     )
 
 
@@ -272,9 +272,9 @@ def verdict_of(report: PreflightReport) -> str:
 def _print_finding(
     console: Console, finding: Finding, config: str, verbose: bool
 ) -> None:
-    place = terminal.place_of(finding.location)
+    location = terminal.location_of(finding.location)
     terminal.print_heading(
-        console, finding.severity, finding.rule, finding.message, place
+        console, finding.severity, finding.rule, finding.message, location
     )
     if finding.file or finding.key:
         terminal.print_source(console, finding.location)
@@ -292,7 +292,7 @@ def _print_finding(
         ('    remedy: ', '' if finding.other_way else finding.remedy),
         ('    either: ', finding.remedy if finding.other_way else ''),
         ('    or: ', finding.other_way),
-        ('    all places: ', rule and f'{tool} --all'),
+        ('    all locations: ', rule and f'{tool} --all'),
         ('    repaired copies: ', fixed and f'{tool} --fix DIR'),
     ]
     for label, text in lines:
@@ -429,7 +429,7 @@ def report_html(report: PreflightReport) -> bytes:
         'worst': page.severity_word(report.worst()),
         'tiles': tiles,
         'word': page.severity_word,
-        'place': terminal.place_of,
+        'position': terminal.location_of,
         'changes': _changes,
         'rules': sorted({finding.rule for finding in report.findings}),
         'open': len(report.findings) <= _OPEN,

@@ -52,7 +52,7 @@ from .report import (
 )
 from .rules.builds import build_findings
 from .rules.labels import label_findings, without_known
-from .rules.registry import contained, lint_config, with_locations
+from .rules.registry import catch_errors, lint_config, with_locations
 from .rules.steps import dry_run_findings, world_findings
 from .sandbox import quiet
 
@@ -140,7 +140,7 @@ def check_config(
             world=world or None,
         )
         progress('building what the runner builds')
-        with contained(findings, 'building parts', severity=Severity.ERROR):
+        with catch_errors(findings, 'building parts', severity=Severity.ERROR):
             failures, not_built = build_parts(
                 cfg, built, read_data=labels or 'real' in batches
             )
@@ -149,15 +149,17 @@ def check_config(
             findings = build_findings(failures, cfg, findings)
         if labels:
             progress('looking at the labels')
-            with contained(findings, 'the check of the labels'):
+            with catch_errors(findings, 'the check of the labels'):
                 findings += _label_findings(
                     cfg, store, findings, first.not_done
                 )
         if dry_run is not None:
-            with contained(findings, 'looking at the steps'):
+            with catch_errors(findings, 'looking at the steps'):
                 findings += _step_findings(dry_run, current)
             if dry_run.is_telling:
-                with contained(findings, 'predicting what the wrapper does'):
+                with catch_errors(
+                    findings, 'predicting what the wrapper does'
+                ):
                     verdicts = verdict_table(dry_run, current)
         if dry_run is not None and world and not dry_run.clean_kinds:
             first.not_done.append(
@@ -165,7 +167,7 @@ def check_config(
             )
         elif dry_run is not None and world:
             progress(f'running {world} processes')
-            with contained(
+            with catch_errors(
                 findings, 'running processes', severity=Severity.ERROR
             ):
                 confirmed = run_world(

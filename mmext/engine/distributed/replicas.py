@@ -102,11 +102,12 @@ class Doubt(str, Enum):
 class ReplicaReport:
     """Sums of weights and gradients of one process, and why they are doubted.
 
-    ``place`` is the step of the optimizer, or the backward, that they are of.
+    ``location`` is the step of the optimizer, or the backward, that they are
+    of.
     """
 
     rank: int
-    place: str
+    location: str
     doubt: Doubt
     sums: ReplicaSums
 
@@ -115,9 +116,9 @@ def drift_of(reports: Sequence[ReplicaReport]) -> str:
     """The text of an error, empty if all replicas are the same."""
     first = reports[0]
     for other in reports[1:]:
-        if other.place != first.place:
+        if other.location != first.location:
             return _OUT_OF_STEP.format(
-                first.rank, first.place, other.rank, other.place
+                first.rank, first.location, other.rank, other.location
             )
     weights, gradients = [], []
     for name in dict.fromkeys(name for r in reports for name in r.sums):

@@ -91,18 +91,18 @@ def peer_gone(error: Exception) -> PeerError:
     )
 
 
-def peers_elsewhere(places: Sequence[tuple[int, int, bool]]) -> PeerError:
+def peers_elsewhere(locations: Sequence[tuple[int, int, bool]]) -> PeerError:
     """The error where processes are in other steps.
 
-    ``places`` has, for each process, its rank, the number of its step, and
+    ``locations`` has, for each process, its rank, the number of its step, and
     whether it is at the end of its data.
     """
     shown = ', '.join(
         f'rank {rank} '
         + (f'at its end after {step} steps' if at_end else f'in step {step}')
-        for rank, step, at_end in places
+        for rank, step, at_end in locations
     )
-    if any(at_end for _, _, at_end in places):
+    if any(at_end for _, _, at_end in locations):
         return PeerError(
             'all processes must have the same number of batches, but one has '
             f'no more data while another is in a step: {shown}; let the '

@@ -91,8 +91,8 @@ class StepVote:
             raise peer_gone(error) from error
         bits = int(flags)
         result = Vote((bits % _FIRST_STEP).bit_length() - 1)
-        places = bits // _FIRST_STEP
-        if result not in _ANYWHERE and places.bit_count() != 2:
+        locations = bits // _FIRST_STEP
+        if result not in _ANYWHERE and locations.bit_count() != 2:
             raise peers_elsewhere(self.exchange((self.rank, step, at_end)))
         return result
 

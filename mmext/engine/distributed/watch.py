@@ -68,7 +68,7 @@ class _Record:
     def name(self) -> str:
         return f'{self.host}, pid {self.pid}'
 
-    def place(self) -> str:
+    def location(self) -> str:
         text = self.phase
         if self.iteration:
             text += f' of iteration {self.iteration}'
@@ -343,15 +343,15 @@ class RankWatch:
             return f'rank {rank} was never heard of'
         record, since = self._seen[rank]
         age = time.monotonic() - since
-        name, place = f'rank {rank} ({record.name()})', record.place()
+        name, location = f'rank {rank} ({record.name()})', record.location()
         state = self._state(rank, record)
         if state == 'finished':
             return f'{name} has finished'
         if state == 'failed':
-            return f'{name} failed in {place}: {record.error}'
+            return f'{name} failed in {location}: {record.error}'
         if state == 'gave up':
-            return f'{name} has given up waiting for others, in {place}'
-        seen = f'it was last seen {age:.0f} s ago, in {place}'
+            return f'{name} has given up waiting for others, in {location}'
+        seen = f'it was last seen {age:.0f} s ago, in {location}'
         if state == 'ended':
             return f'{name} has ended without a word, as if killed; {seen}'
         if state == 'stopped':
@@ -359,7 +359,7 @@ class RankWatch:
         if age > self._silent_s:
             return f'{name} shows no sign of life; {seen}'
         return (
-            f'{name} is alive, and has been in {place} for '
+            f'{name} is alive, and has been in {location} for '
             f'{record.phase_s + age:.0f} s'
         )
 
@@ -407,7 +407,7 @@ class RankWatch:
                 f'answered {silent:.0f} s ago'
             )
         own = f'this is rank {self.rank} ({self.own.name()})'
-        return f'{"; ".join(texts)}; {own}, in {self.own.place()}'
+        return f'{"; ".join(texts)}; {own}, in {self.own.location()}'
 
     # The end ---------------------------------------------------------------
 

@@ -361,11 +361,11 @@ class DistributedDataParallel(MMDistributedDataParallel):
             return Doubt.NEVER
         return Doubt.AGAIN if self._check.is_dirty() else Doubt.NONE
 
-    def _compare_replicas(self, place: str, doubt: Doubt) -> None:
+    def _compare_replicas(self, location: str, doubt: Doubt) -> None:
         """Raise on all processes if weights or gradients differ."""
         report = ReplicaReport(
             self._vote.rank,
-            place,
+            location,
             doubt,
             replica_sums(self.module, self.parameters_to_ignore),
         )
@@ -410,8 +410,8 @@ class DistributedDataParallel(MMDistributedDataParallel):
             raise
         if result is Vote.DOUBT and vote is not Vote.DOUBT:
             # Another process is in doubt where this one is not.
-            place = f'backward {self._check.num_steps + 1}'
-            self._compare_replicas(place, Doubt.NONE)
+            location = f'backward {self._check.num_steps + 1}'
+            self._compare_replicas(location, Doubt.NONE)
         if result in (Vote.OK, Vote.DOUBT):
             return result
         if result is Vote.GRADIENTS and not self._is_last:
@@ -503,8 +503,8 @@ def model_wrapper_config(
 
     Raises:
         KeyError: If the type is not registered.
-        ValueError: If both places set ``find_unused_parameters``, and not to
-            the same.
+        ValueError: If both locations set ``find_unused_parameters``, and not
+            to the same.
     """
     result = {'type': 'mmext.DistributedDataParallel', **(cfg or {})}
     kind = result['type']

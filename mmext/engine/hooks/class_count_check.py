@@ -58,7 +58,7 @@ def check_class_count(model: nn.Module, metainfo: Any, split: str) -> None:
         _check_vocabulary(given, classes, split)
         return
     wrong = {
-        f'{head.place}.num_classes': head.num_classes
+        f'{head.location}.num_classes': head.num_classes
         for head in heads_of_model(model)
         if head.num_classes != len(classes)
     }

@@ -89,8 +89,7 @@ class StopGate:
     def should_stop(self, *, begin: bool) -> bool:
         """Whether to stop here; if not, with ``begin``, the next unit begins.
 
-        ``begin`` is False at a place where a rank may stop or go on without a
-        collective.
+        ``begin`` is False where a rank may stop or go on without a collective.
         """
         text = ''
         if self.store.check([self.key]):

@@ -240,7 +240,7 @@ class EvaluationLabelHook(Hook):
       categories, and each class of the data is one of them.
 
     The error names image and mask, the values with their counts, the first
-    place, the allowed range and the likely cause.
+    location, the allowed range and the likely cause.
 
     Args:
         out_of_range: ``'raise'`` for an error; ``'ignore'`` to evaluate as

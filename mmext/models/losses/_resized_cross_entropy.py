@@ -215,11 +215,11 @@ def _banded_sum(
     last = weight.shape[1] - 1
     first = (weight != 0).to(torch.uint8).argmax(1)
     for offset in range(min(span, last + 1)):
-        place = first + offset
-        inside = place <= last
-        place = place.clamp(max=last)
-        factor = weight.gather(1, place[:, None]) * inside[:, None]
-        picked = source.index_select(dim, place)
+        location = first + offset
+        inside = location <= last
+        location = location.clamp(max=last)
+        factor = weight.gather(1, location[:, None]) * inside[:, None]
+        picked = source.index_select(dim, location)
         out.addcmul_(picked, factor if dim == 0 else factor.t())
 
 
@@ -249,9 +249,9 @@ class ResizeAxis:
         else:
             self.step = (sources - 1) / (results - 1) if results > 1 else 0.0
         shift = 0.0 if align_corners else 0.5
-        place = torch.arange(results, dtype=dtype, device=device)
-        place = ((place + shift) * self.step - shift).clamp_(min=0)
-        self.first = place.long().clamp_(max=sources - 1)
+        location = torch.arange(results, dtype=dtype, device=device)
+        location = ((location + shift) * self.step - shift).clamp_(min=0)
+        self.first = location.long().clamp_(max=sources - 1)
         self.second = (self.first + 1).clamp_(max=sources - 1)
         # Two neighbours differ in parity: resized, a comb of the even
         # sources is the weight of whichever of the two is even.

@@ -286,9 +286,9 @@ def source_kernel(
             collected += tl.dot(
                 row_sum, tl.trans(to_column), input_precision='ieee'
             )
-    place = first + own_row[:, None] * low_width + own_column[None, :]
+    location = first + own_row[:, None] * low_width + own_column[None, :]
     in_source = (own_row < low_height)[:, None] & (own_column < low_width)
-    tl.store(grad + place, collected, in_source)
+    tl.store(grad + location, collected, in_source)
 
 
 def can_use_triton(logits: Tensor) -> bool:

@@ -7,7 +7,7 @@ import mmext
 from mmext.checks.config import (
     ignored_value,
     read_heads,
-    read_ignore_places,
+    read_ignore_locations,
 )
 
 
@@ -18,7 +18,7 @@ def load(name: str) -> dict:
 def test_heads_of_a_segmentor():
     heads = read_heads(load('pidnet/pidnet_s_camvid.py')['model'])
     (head,) = heads
-    assert head.place == 'model.decode_head'
+    assert head.location == 'model.decode_head'
     assert (head.num_classes, head.ignore_index) == (11, 11)
     assert [len(weights) for _, weights in head.class_weights] == [11, 11, 11]
     assert head.losses[2] == (
@@ -34,18 +34,20 @@ def test_heads_of_masks_weigh_masks_of_no_class():
     assert not read_heads({'head': {**head, 'type': 'FCNHead'}})[0].of_masks
 
 
-def test_ignore_places_are_those_that_are_read():
-    ignored = read_ignore_places(load('pidnet/pidnet_s_camvid.py'))
-    places = {item.place: item.value for item in ignored}
-    assert set(places.values()) == {11}
+def test_ignore_locations_are_those_that_are_read():
+    ignored = read_ignore_locations(load('pidnet/pidnet_s_camvid.py'))
+    locations = {item.location: item.value for item in ignored}
+    assert set(locations.values()) == {11}
     for where in (
         'model.data_preprocessor.seg_pad_val',
         'model.decode_head.ignore_index',
         'train_dataloader.dataset.ignore_index',
         'val_evaluator.ignore_index',
     ):
-        assert where in places
-    assert not any(place.startswith('train_pipeline') for place in places)
+        assert where in locations
+    assert not any(
+        location.startswith('train_pipeline') for location in locations
+    )
 
 
 CRITERION = {'type': 'OhemCrossEntropy'}
@@ -73,8 +75,10 @@ def test_defaults_count():
         'val_evaluator': {'type': 'IoUMetric'},
     }
     results = {
-        ignored.place.removeprefix('train_dataloader.dataset.'): ignored.role
-        for ignored in read_ignore_places(config)
+        ignored.location.removeprefix(
+            'train_dataloader.dataset.'
+        ): ignored.role
+        for ignored in read_ignore_locations(config)
     }
     assert results == {
         'model.data_preprocessor.seg_pad_val': 'pad',
@@ -123,8 +127,8 @@ def test_whether_images_are_padded(steps, pads):
     }
     ignored = [
         item.pads
-        for item in read_ignore_places(config)
-        if item.place == 'model.data_preprocessor.seg_pad_val'
+        for item in read_ignore_locations(config)
+        if item.location == 'model.data_preprocessor.seg_pad_val'
     ]
     assert ignored == ([pads] if pads else [])
 
@@ -133,8 +137,8 @@ def test_the_value_that_the_losses_ignore():
     def ignored(loss: dict, **head) -> int | None:
         head = {'num_classes': 3, 'loss_decode': loss, **head}
         config = {'model': {'decode_head': head}}
-        places = read_ignore_places(config)
-        return ignored_value(read_heads(config['model']), places, 255)
+        locations = read_ignore_locations(config)
+        return ignored_value(read_heads(config['model']), locations, 255)
 
     own = {**CRITERION, 'ignore_label': 7}
     assert ignored(CRITERION) == 255
@@ -146,10 +150,10 @@ def test_the_value_that_the_losses_ignore():
 
 def test_what_a_config_says_is_found_without_its_components(monkeypatch):
     cfg = load('pidnet/pidnet_s_camvid.py')
-    every = read_ignore_places(cfg)
+    every = read_ignore_locations(cfg)
     monkeypatch.setattr('mmext.checks.config.label_spec.find_component', None)
-    said = read_ignore_places(cfg, defaults=False)
-    assert {(item.place, item.value) for item in said} == {
-        (item.place, item.value) for item in every if item.said
+    said = read_ignore_locations(cfg, defaults=False)
+    assert {(item.location, item.value) for item in said} == {
+        (item.location, item.value) for item in every if item.said
     }
     assert said

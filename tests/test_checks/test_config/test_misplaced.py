@@ -55,10 +55,10 @@ def test_the_lines_of_the_message_work():
         '    nothing reads it in model.train_cfg; it is read at the top '
         'level of the config'
     )
-    places = [item.place for item in find_misplaced_keys(cfg)]
-    assert shown[-1].endswith(f'own_keys = {places!r}')
-    for place in places:
-        *way, key = place.split('.')
+    locations = [item.location for item in find_misplaced_keys(cfg)]
+    assert shown[-1].endswith(f'own_keys = {locations!r}')
+    for location in locations:
+        *way, key = location.split('.')
         part = cfg
         for step in way:
             part = part[step]
@@ -115,7 +115,7 @@ def wrap(monkeypatch):
 
 
 def combinations(runner):
-    """Configs with the flag in both places that a runner might read."""
+    """Configs with the flag in both locations that a runner might read."""
     for top, own in product((None, False, True), (None, {}, False, True)):
         cfg = {'runner_type': runner}
         wrapper = {FLAG: own} if isinstance(own, bool) else own
@@ -189,7 +189,7 @@ def test_a_config_may_serve_several_runners(wrap):
     assert find_misplaced_keys(cfg) == []
     del cfg['model_wrapper_cfg']['static_graph']
     (misplaced,) = find_misplaced_keys(cfg)
-    assert misplaced.place == 'strategy.model_wrapper.static_graph'
+    assert misplaced.location == 'strategy.model_wrapper.static_graph'
     assert misplaced.reason == 'PortableRunner reads no strategy'
     assert misplaced.remedy == 'model_wrapper_cfg = dict(static_graph=True)'
 
@@ -386,7 +386,7 @@ def test_reports_it_and_its_fix_is_right(name, key):
     cfg = config(runner_type='mmext.PortableRunner')
     misplaced = put(cfg, at(name), key, True)
     (result,) = find(misplaced)
-    assert result.place == f'{name.replace(".0", "[0]")}.{key}'
+    assert result.location == f'{name.replace(".0", "[0]")}.{key}'
     assert (result.value, result.read_at) == (True, RIGHT_PLACES[key])
     merge(cfg, result.fix)
     assert find(cfg) == []
@@ -450,7 +450,7 @@ def test_reports_it_at_the_top_level(key):
     if key == FLAG:
         assert misplaced == []
         return
-    assert [item.place for item in misplaced] == [key]
+    assert [item.location for item in misplaced] == [key]
     assert 'nothing reads it at the top level' in misplaced[0].reason
     assert find(config(**{key: None})) == []
 
@@ -467,11 +467,11 @@ def test_reports_it_at_the_top_level(key):
 )
 def test_reports_near_misses(name, key):
     (misplaced,) = find(config(**{name: True}))
-    assert misplaced.place == name
+    assert misplaced.location == name
     assert f'{key} is near' in misplaced.reason
     if key != 'with_cp':
         cfg = config(model_wrapper_cfg={'type': DDP, name: True})
-        assert [item.place for item in find(cfg)] == [
+        assert [item.location for item in find(cfg)] == [
             f'model_wrapper_cfg.{name}'
         ]
 
@@ -504,7 +504,7 @@ def test_variables_of_the_config_are_left(text):
     assert find(cfg, text=text) == []
     for other in (text.replace('with_cp', 'other'), f'# {text}'):
         other = other.replace('\n', '')
-        assert [item.place for item in find(cfg, text=other)] == ['with_cp']
+        assert [item.location for item in find(cfg, text=other)] == ['with_cp']
 
 
 def test_what_all_places_say_needs_no_remedy():
@@ -512,7 +512,7 @@ def test_what_all_places_say_needs_no_remedy():
     cfg['model']['backbone']['with_cp'] = True
     assert find(cfg) == []
     cfg['model']['head'] = {'type': Checkpointing, 'with_cp': 1}
-    assert [key.place for key in find(cfg)] == ['with_cp']
+    assert [key.location for key in find(cfg)] == ['with_cp']
 
 
 def test_backbone_of_our_detector():
@@ -524,7 +524,7 @@ def test_backbone_of_our_detector():
         'train_cfg': {'with_cp': True},
     }
     (misplaced,) = find(cfg)
-    assert misplaced.place == 'model.train_cfg.with_cp'
+    assert misplaced.location == 'model.train_cfg.with_cp'
 
 
 def test_reads_lazy_configs(tmp_path):
@@ -536,6 +536,6 @@ def test_reads_lazy_configs(tmp_path):
         '    optimizer=dict(type=AdamW, static_graph=True))\n'
     )
     cfg = Config.fromfile(path)
-    assert [misplaced.place for misplaced in find(cfg)] == [
+    assert [misplaced.location for misplaced in find(cfg)] == [
         'optim_wrapper.optimizer.static_graph'
     ]

@@ -214,7 +214,7 @@ def own_code(tmp_path, monkeypatch):
 def test_what_own_code_names_is_a_warning(own_code):
     """Whether it reads it there is not known."""
     named = {
-        item.place: item.named_in for item in find_misplaced_keys(own_code)
+        item.location: item.named_in for item in find_misplaced_keys(own_code)
     }
     assert Path(named['static_graph']).name == 'reads_its_own.py'
     assert named[NOWHERE] == ''
@@ -233,7 +233,7 @@ def test_own_keys(own_code, own):
     assert find_misplaced_keys(own_code) == []
     own_code.own_keys = ['model.static_graph', NOWHERE]
     (misplaced,) = find_misplaced_keys(own_code)
-    assert misplaced.place == 'static_graph'
+    assert misplaced.location == 'static_graph'
 
 
 @pytest.mark.parametrize('own', ['static_graph', [1], None])

@@ -159,27 +159,29 @@ def test_values_that_an_optimizer_changed():
         model(model.kept).sum().backward()
 
 
-def places(value):
+def locations(value):
     model = nn.Sequential(nn.Linear(2, 2))
     model[0].value = value
-    return {place: len(held) for place, held in kept_tensors(model).items()}
+    return {
+        location: len(held) for location, held in kept_tensors(model).items()
+    }
 
 
 def graph():
     return torch.ones(2, requires_grad=True) * 2
 
 
-def test_places():
-    assert places(graph()) == {'0.value': 1}
-    assert places([graph(), {'a': (graph(),)}]) == {'0.value': 2}
-    assert places(SimpleNamespace(inner=graph())) == {'0.value': 1}
+def test_locations():
+    assert locations(graph()) == {'0.value': 1}
+    assert locations([graph(), {'a': (graph(),)}]) == {'0.value': 2}
+    assert locations(SimpleNamespace(inner=graph())) == {'0.value': 1}
 
 
 def test_what_has_no_graph():
-    assert places(torch.ones(2)) == {}
-    assert places(graph().detach()) == {}
-    assert places(torch.ones(2, requires_grad=True)) == {}
-    assert places([graph, 'text', None, 1]) == {}
+    assert locations(torch.ones(2)) == {}
+    assert locations(graph().detach()) == {}
+    assert locations(torch.ones(2, requires_grad=True)) == {}
+    assert locations([graph, 'text', None, 1]) == {}
 
 
 def test_buffers():
@@ -191,4 +193,4 @@ def test_buffers():
 def test_a_circle_ends():
     value = [graph()]
     value.append(value)
-    assert places(value) == {'0.value': 1}
+    assert locations(value) == {'0.value': 1}

@@ -104,9 +104,9 @@ def test_select_rules(tool):
         select_rules(rules, ignore=['XYZ'])
 
 
-def test_place_in_words():
+def test_location_in_words():
     finding = LABELS['DET001'].finding('x', key='annotations[3]', image='b')
-    assert finding.place == 'annotations[3] of b'
+    assert finding.position == 'annotations[3] of b'
     rows = [
         new_finding('x', file='a.json', key=f'images[{row}]').location
         for row in range(3)
@@ -114,7 +114,7 @@ def test_place_in_words():
     several = replace(
         finding, location=rows[0], related=tuple(rows[1:]), count=5
     )
-    assert several.place == 'images[0], images[1], images[2] and 2 more'
+    assert several.location == 'images[0], images[1], images[2] and 2 more'
 
 
 def test_the_reference_is_as_the_tool_makes_it():

@@ -92,7 +92,7 @@ def test_wrong_pixels(tmp_path):
     seven, single, nine = map(shares, findings)
     assert seven == pytest.approx((1 / 2, 1 / 8), abs=0.02)
     assert nine == pytest.approx((1 / 8, 1 / 2), abs=0.02)
-    # One pixel of 768, enlarged, at its place.
+    # One pixel of 768, enlarged, at its location.
     pixels = pixels_of(findings[1]).astype(int)
     wrong = np.abs(pixels - WRONG).max(-1) < 60
     scale = findings[1].width // 32
@@ -101,7 +101,7 @@ def test_wrong_pixels(tmp_path):
     assert single[1] == 0
     assert findings[1].classes == ('road', 'car', 'sky')
     assert 'value 7' in findings[1].alt
-    assert findings[1].finding.place == 'y=3, x=5'
+    assert findings[1].finding.position == 'y=3, x=5'
 
 
 @pytest.mark.parametrize(
@@ -215,10 +215,12 @@ def test_damaged_files_end_in_an_entry(tmp_path, monkeypatch):
     assert len(shown) >= len(kinds) * len(rules)
 
 
-def box(place: str, label: int = 0, name: str = 'cat', **fields) -> BoxFacts:
+def box(
+    location: str, label: int = 0, name: str = 'cat', **fields
+) -> BoxFacts:
     sides = fields.pop('box', (0.0, 0.0, 1.0, 1.0))
     return BoxFacts(
-        box=sides, label=label, class_name=name, place=place, **fields
+        box=sides, label=label, class_name=name, location=location, **fields
     )
 
 

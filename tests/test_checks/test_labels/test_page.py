@@ -104,7 +104,7 @@ def test_all_is_said():
     for words in (
         '1 error, 1 warning, 1 note',
         '20 samples of 2 splits',
-        'in 1,234 places',
+        'in 1,234 locations',
         'mend it',
         'a.png',
         'y=1, x=2',

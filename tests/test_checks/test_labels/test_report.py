@@ -177,11 +177,11 @@ def test_what_code_scanning_asks_for():
         assert len(rule['fullDescription']['text']) <= 1024
     for result in run['results']:
         assert result['message']['text']
-        (place,) = result['locations']
-        place = place['physicalLocation']
-        assert '://' not in place['artifactLocation']['uri']
-        assert not place['artifactLocation']['uri'].startswith(('/', '..'))
-        region = place['region']
+        (location,) = result['locations']
+        location = location['physicalLocation']
+        assert '://' not in location['artifactLocation']['uri']
+        assert not location['artifactLocation']['uri'].startswith(('/', '..'))
+        region = location['region']
         assert set(region) == {
             *('startLine', 'startColumn', 'endLine', 'endColumn')
         }
@@ -216,7 +216,7 @@ def test_fingerprints_do_not_go_by_lines(tmp_path):
 
 
 def test_json_of_an_example():
-    """The form of version 1: file and place stand beside the message."""
+    """The form of version 1: file and location stand beside the message."""
     report = Report(groups=(group('SEG001', 'a.png'), group('CFG001')))
     (first, second) = json.loads(report_json(report))['groups']
     assert first['examples'] == [
@@ -226,7 +226,7 @@ def test_json_of_an_example():
             'message': 'label 11 is out of range',
             'remedy': 'r',
             'file': 'a.png',
-            'place': 'y=3, x=5',
+            'position': 'y=3, x=5',
         }
     ]
     assert 'examples' not in second

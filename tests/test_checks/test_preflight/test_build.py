@@ -152,7 +152,7 @@ def pretrained(name):
     return {'type': 'Pretrained', 'checkpoint': name}
 
 
-def test_drops_all_places_of_weights_and_says_so():
+def test_drops_all_locations_of_weights_and_says_so():
     kaiming = {'type': 'Kaiming', 'layer': 'Conv2d'}
     model = {
         'pretrained': 'open-mmlab://a',

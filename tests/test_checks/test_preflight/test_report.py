@@ -67,15 +67,17 @@ def test_sarif(tmp_path, monkeypatch):
     (run,) = json.loads(report_sarif(sample_report()))['runs']
     rules = run['tool']['driver']['rules']
     assert [rule['id'] for rule in rules] == ['DDP001', 'KEY001']
-    places = []
+    locations = []
     for result in run['results']:
         assert rules[result['ruleIndex']]['id'] == result['ruleId']
-        (place,) = result['locations']
-        place = place['physicalLocation']
-        uri = place['artifactLocation']['uri']
-        places.append((uri, place['region']['startLine'], result['level']))
+        (location,) = result['locations']
+        location = location['physicalLocation']
+        uri = location['artifactLocation']['uri']
+        locations.append(
+            (uri, location['region']['startLine'], result['level'])
+        )
     # The one that is about no key is located at the config.
-    assert places == [
+    assert locations == [
         ('configs/a.py', 12, 'error'),
         ('configs/a.py', 1, 'note'),
     ]

@@ -105,8 +105,8 @@ def test_a_stopped_rank_is_named_after_the_timeout(tmp_path, rank):
     said = named(ranks, 1 - rank, rank)
     assert 'is stopped (SIGSTOP); it was last seen' in said
     if rank:
-        place = 'in the hooks before the step of iteration 3 (epoch 1)'
-        assert place in said
+        location = 'in the hooks before the step of iteration 3 (epoch 1)'
+        assert location in said
 
 
 @pytest.mark.parametrize(

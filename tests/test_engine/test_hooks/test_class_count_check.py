@@ -13,7 +13,7 @@ from mmext.utils.label_spec import class_vocabulary, heads_of_model
 
 def model_class_counts(model):
     return {
-        f'{head.place}.num_classes': head.num_classes
+        f'{head.location}.num_classes': head.num_classes
         for head in heads_of_model(model)
     }
 

@@ -61,7 +61,7 @@ def run(folder, **changes):
 def test_draws_and_leaves_the_training_as_it_is(tmp_path):
     hook = dict(type='mmext.MAEVisualizationHook', interval=2, num_images=1)
     drawn, trace = run(tmp_path / 'with', custom_hooks=[hook])
-    assert [place[:2] for place in drawn] == [
+    assert [location[:2] for location in drawn] == [
         (0, 'reconstruction_0'),
         (6, 'reconstruction_0'),
     ]

@@ -38,17 +38,17 @@ def test_loss_and_gradient_by_hand(images, mask, norm_pix, criterion):
     loss = head.loss(predicted, images, mask)
     total, gradient = 0.0, torch.zeros(2, 4, 48)
     for index in range(2):
-        for place, patch in enumerate(mask.masked[index].tolist()):
+        for location, patch in enumerate(mask.masked[index].tolist()):
             top, left = patch // 3 * 4, patch % 3 * 4
             part = images[index, :, top : top + 4, left : left + 4]
             part = part.permute(1, 2, 0).reshape(-1)
             if norm_pix:
                 part = (part - part.mean()) / (part.var() + 1e-6) ** 0.5
-            error = predicted[index, place].detach() - part
+            error = predicted[index, location].detach() - part
             power = error.abs() if criterion == 'L1' else error**2
             slope = error.sign() if criterion == 'L1' else 2 * error
             total += power.mean() / 8
-            gradient[index, place] = slope / (48 * 8)
+            gradient[index, location] = slope / (48 * 8)
     assert_close(loss.double(), total, rtol=1e-5, atol=1e-6)
     loss.backward()
     assert_close(predicted.grad, gradient, rtol=1e-4, atol=1e-6)

@@ -57,9 +57,9 @@ def build(tasks, balancer, aggregator):
     kind = 'OptimWrapper'
     if aggregator is not None:
         kind = 'mmext.GradientSurgeryOptimWrapper'
-        places = [TASKS.index(task) for task in tasks]
+        locations = [TASKS.index(task) for task in tasks]
         cfg = dict(type=aggregator, **AGGREGATORS[aggregator])
-        args['aggregator'] = of_tasks(cfg, places, len(TASKS))
+        args['aggregator'] = of_tasks(cfg, locations, len(TASKS))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     wrapper = OPTIM_WRAPPERS.build(
         dict(type=kind, optimizer=optimizer, **args)
@@ -76,9 +76,9 @@ def batches(labelled):
         samples = []
         for index in range(BATCH):
             sample = BaseDataElement()
-            for place, task in enumerate(TASKS):
+            for location, task in enumerate(TASKS):
                 if labelled(task, step, index):
-                    sample.set_field(truth[index, place], f'gt_{task}')
+                    sample.set_field(truth[index, location], f'gt_{task}')
             samples.append(sample)
         yield list(inputs), samples
 

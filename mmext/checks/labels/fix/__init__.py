@@ -13,7 +13,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     file: str = ''  # Path of the file as the data set names it.
     new_file: str = ''  # Path of the repaired file, relative to the new tree.
     # Where in the file, as in a finding: a position of the file as it was.
-    place: str = ''
+    location: str = ''
     was: str = ''  # What was there.
     now: str = ''  # What is there now; empty for nothing.
     count: int = 1  # Pixels, boxes or records that were changed.

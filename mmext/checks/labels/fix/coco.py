@@ -55,7 +55,7 @@ def fix_coco(
             f'images must have one element for each of the '
             f'{len(file.images.id)} images of the file, got {len(images)}'
         )
-    if any(error.place in ('', *_KEYS) for error in file.errors):
+    if any(error.location in ('', *_KEYS) for error in file.errors):
         return FixedFile(content=content)
     try:
         root = json.loads(content, object_pairs_hook=_object)
@@ -126,11 +126,11 @@ class _Draft:
         self.image_row = image_rows(file)
         self.changes: list[Change] = []
         self.broken = {
-            error.place.partition('[')[0].partition('.')[0]
+            error.location.partition('[')[0].partition('.')[0]
             for error in file.errors
         }
 
-    def place(self, row: int, kind: str = 'annotations') -> str:
+    def location(self, row: int, kind: str = 'annotations') -> str:
         """Where a record stands in the file as it was."""
         return f'{kind}[{getattr(self.file, kind).index[row]}]'
 
@@ -139,14 +139,16 @@ class _Draft:
         return self.root[kind][getattr(self.file, kind).index[row]]
 
     def note(
-        self, rule: str, place: str, was: Any, now: Any, count: int = 1
+        self, rule: str, location: str, was: Any, now: Any, count: int = 1
     ) -> None:
         """Say what was changed; None for what is not there."""
         was, now = (
             '' if value is None else json.dumps(value, ensure_ascii=False)
             for value in (was, now)
         )
-        change = Change(rule=rule, place=place, was=was, now=now, count=count)
+        change = Change(
+            rule=rule, location=location, was=was, now=now, count=count
+        )
         self.changes.append(change)
 
     def set(
@@ -161,16 +163,16 @@ class _Draft:
         if rule not in self.rules:
             return
         record = self.record(row, kind)
-        place = f'{self.place(row, kind)}.{field}'
-        self.note(rule, place, record.get(field), value)
+        location = f'{self.location(row, kind)}.{field}'
+        self.note(rule, location, record.get(field), value)
         record[field] = value
 
     def remove(self, rule: str, row: int, kind: str = 'annotations') -> None:
         """Take a record out and say so, if the rule is chosen."""
         if rule not in self.rules:
             return
-        place = self.place(row, kind)
-        self.note(rule, place, self.record(row, kind), None)
+        location = self.location(row, kind)
+        self.note(rule, location, self.record(row, kind), None)
         (self.kept if kind == 'images' else self.alive)[row] = False
 
     def dump(self, old: bytes) -> bytes:
@@ -389,8 +391,8 @@ def _fill_iscrowd(draft: _Draft) -> None:
             lacking.append(row)
     if lacking:
         # The first of them is named.
-        place = f'{draft.place(lacking[0])}.iscrowd'
-        draft.note('COCO014', place, None, 0, len(lacking))
+        location = f'{draft.location(lacking[0])}.iscrowd'
+        draft.note('COCO014', location, None, 0, len(lacking))
 
 
 def _new_ids(ids: np.ndarray) -> itertools.count | None:
@@ -471,7 +473,7 @@ def _sort_categories(draft: _Draft) -> None:
         draft.root['categories'][index] = records[name]
     draft.note(
         'COCO008',
-        draft.place(rows[0], 'categories'),
+        draft.location(rows[0], 'categories'),
         present,
         list(classes),
         len(rows),

@@ -63,7 +63,7 @@ class FixSummary(msgspec.Struct, frozen=True, kw_only=True):
     num_files: int  # Label files in it.
     num_fixed: int  # Those that differ from what they were.
     changes: Mapping[str, int]  # Id of a rule to the number of its changes.
-    places: tuple[NewPlace, ...] = ()  # What to name in the config.
+    locations: tuple[NewPlace, ...] = ()  # What to name in the config.
     # Lists of samples that cannot be trained with.
     lists: tuple[SampleList, ...] = ()
     not_repaired: tuple[LeftGroup, ...] = ()  # What is left, and why.
@@ -83,13 +83,13 @@ class FixSummary(msgspec.Struct, frozen=True, kw_only=True):
             lines.append(
                 f'  {group.rule}  {group.split}, {files}: {group.reason}'
             )
-        places = self.places if self.num_fixed else ()
-        if places:
+        locations = self.locations if self.num_fixed else ()
+        if locations:
             lines.append('to train with the repaired files, set')
-        for place in places:
+        for location in locations:
             lines.append(
-                f'  {place.split}: {place.key}={place.now!r}, which was '
-                f'{place.was!r}'
+                f'  {location.split}: {location.key}={location.now!r}, which '
+                f'was {location.was!r}'
             )
         for entry in self.lists:
             lines.append(
@@ -155,10 +155,10 @@ def fix_labels(
             num_files=files.num_files,
             num_fixed=files.num_fixed,
             changes=files.changes,
-            places=tuple(
-                place
+            locations=tuple(
+                location
                 for split in splits
-                for place in split.places(folder, out)
+                for location in split.locations(folder, out)
             ),
             lists=tuple(entry for entry in lists if entry is not None),
             not_repaired=files.not_repaired(),
@@ -411,7 +411,7 @@ class _Split:
             )
         self._note(findings, fixed.problem)
 
-    def places(self, folder: str, out: Path) -> Iterator[NewPlace]:
+    def locations(self, folder: str, out: Path) -> Iterator[NewPlace]:
         """What to name in the config in place of what."""
         results: list[tuple[str, str]] = []
         if self.folders['mask']:

@@ -125,7 +125,7 @@ def fix_mask(
             changes.append(
                 Change(
                     rule=rule,
-                    place=f'y={y}, x={x}',
+                    location=f'y={y}, x={x}',
                     was=str(value),
                     now=str(to),
                     count=count,

@@ -26,7 +26,7 @@ class _Draft:
         self.changes: list[Change] = []
 
     def remove(
-        self, rule: str, element: ElementTree.Element, place: str
+        self, rule: str, element: ElementTree.Element, location: str
     ) -> None:
         """Take a child of the root out, and the blanks and line end before."""
         after, element.tail = element.tail or '', None
@@ -38,19 +38,21 @@ class _Draft:
             self.root.text = (self.root.text or '').rstrip(_BLANKS) + after
         self.root.remove(element)
         was = ElementTree.tostring(element, encoding='unicode')
-        self.changes.append(Change(rule=rule, place=place, was=was))
+        self.changes.append(Change(rule=rule, location=location, was=was))
 
     def write(
         self,
         rule: str,
         element: ElementTree.Element,
-        place: str,
+        location: str,
         number: int,
     ) -> None:
         """Write another number."""
         was, now = (element.text or '').strip(), str(number)
         element.text = now
-        self.changes.append(Change(rule=rule, place=place, was=was, now=now))
+        self.changes.append(
+            Change(rule=rule, location=location, was=was, now=now)
+        )
 
     def dump(self, old: bytes) -> bytes:
         """The file as it is now, in UTF-8."""
@@ -89,7 +91,7 @@ def fix_voc(
         first = seen.setdefault(_said(element), number)
         if first != number and 'DET010' in rules:
             del draft.changes[before:]
-            draft.remove('DET010', element, box.place)
+            draft.remove('DET010', element, box.location)
     return FixedFile(
         content=draft.dump(content) if draft.changes else content,
         changes=tuple(draft.changes),
@@ -142,14 +144,14 @@ def _fix_object(
     size: tuple[int, int] | None,
 ) -> bool:
     """Repair the box of an object; whether the object was removed."""
-    box, place = facts.box, facts.place
+    box, location = facts.box, facts.location
     for rule, wrong in (
         ('DET001', not box_limits.is_finite(box)),
         ('DET002', box_limits.lacks_area(box)),
         ('DET004', size is not None and box_limits.is_outside(box, *size)),
     ):
         if wrong and rule in draft.rules:
-            draft.remove(rule, element, place)
+            draft.remove(rule, element, location)
         if wrong:
             return rule in draft.rules
     if size is not None and 'DET005' in draft.rules:
@@ -178,6 +180,6 @@ def _clip(
             draft.write(
                 'DET005',
                 element.find(f'bndbox/{corner}'),
-                f'{facts.place}.bndbox.{corner}',
+                f'{facts.location}.bndbox.{corner}',
                 now,
             )

@@ -240,8 +240,10 @@ def _one_by_one(
                 RecursionError,
                 msgspec.ValidationError,
             ) as error:
-                place, message = _what_is_wrong(value, error)
-                errors.append(RecordError(f'{key}[{index}]{place}', message))
+                location, message = _what_is_wrong(value, error)
+                errors.append(
+                    RecordError(f'{key}[{index}]{location}', message)
+                )
     return tables
 
 
@@ -261,14 +263,14 @@ def _what_is_wrong(record: Any, error: Exception) -> tuple[str, str]:
     """Place of the first wrong value in a record, and what is wrong."""
     if not isinstance(error, msgspec.ValidationError):
         return '', f'a number is too large, or a list too deep: {error}'
-    text, _, place = str(error).partition(' - at `$')
-    place = place.rstrip('`')
-    field = place.lstrip('.').partition('[')[0]
+    text, _, location = str(error).partition(' - at `$')
+    location = location.rstrip('`')
+    field = location.lstrip('.').partition('[')[0]
     if isinstance(record, dict):
         value = repr(record[field] if field in record else sorted(record))
         more = '...' if len(value) > _MAX_SHOWN else ''
         text = f'{text}: {value[:_MAX_SHOWN]}{more}'
-    return place, text
+    return location, text
 
 
 def number_ids(root: dict[str, Any], ids: dict[int, str | float]) -> None:
@@ -317,8 +319,8 @@ def _images(records: list, index: np.ndarray) -> CocoImages:
         file_name=tuple(image.file_name for image in records),
         listed=np.array(
             [
-                (place, is_neg, value)
-                for place, image in zip(index.tolist(), records)
+                (location, is_neg, value)
+                for location, image in zip(index.tolist(), records)
                 for is_neg, values in enumerate(
                     (image.not_exhaustive_category_ids, image.neg_category_ids)
                 )
@@ -371,8 +373,8 @@ def _annotations(records: list, index: np.ndarray) -> CocoAnnotations:
         polygon_box=around,
         keypoints=np.array(
             [
-                (place, *_extent(record.keypoints))
-                for place, record in zip(index.tolist(), records)
+                (location, *_extent(record.keypoints))
+                for location, record in zip(index.tolist(), records)
                 if record.keypoints
             ],
             np.float64,

@@ -49,7 +49,7 @@ def read_panoptic(content: bytes) -> PanopticFile:
     number_ids(root, ids)
     errors: list[RecordError] = []
     rows: list[dict] = []
-    places: list[tuple[int, int]] = []
+    locations: list[tuple[int, int]] = []
     segments: dict[int, tuple[SegmentFacts, ...]] = {}
     maps: dict[int, str] = {}
     for index, note in enumerate(_records(root, 'annotations')):
@@ -61,7 +61,7 @@ def read_panoptic(content: bytes) -> PanopticFile:
         for number, part in enumerate(parts):
             own = {'id': len(rows), 'image_id': image, 'keypoints': None}
             rows.append({**part, **own})
-            places.append((index, number))
+            locations.append((index, number))
         if isinstance(image, int):
             segments[image] = (
                 *segments.get(image, ()),
@@ -78,7 +78,7 @@ def read_panoptic(content: bytes) -> PanopticFile:
     file = read_coco(json.dumps(root).encode())
     file = msgspec.structs.replace(file, ids=ids, things=things)
     return PanopticFile(
-        coco=_replaced(file, places, errors),
+        coco=_replaced(file, locations, errors),
         segments=segments,
         maps=maps,
     )
@@ -98,18 +98,20 @@ def _segments(
     """Segments of an image whose ids are numbers."""
     segments = []
     for number, part in enumerate(parts):
-        place = f'annotations[{index}].segments_info[{number}]'
+        location = f'annotations[{index}].segments_info[{number}]'
         value, area = part.get('id'), part.get('area')
         if type(value) is not int:
             message = (
                 f'the id of the segment must be an int, got {value!r:.60}'
             )
-            errors.append(RecordError(f'{place}.id', message))
+            errors.append(RecordError(f'{location}.id', message))
             continue
         known = type(area) in (int, float) and area == area
         segments.append(
             SegmentFacts(
-                id=value, area=float(area) if known else -1.0, place=place
+                id=value,
+                area=float(area) if known else -1.0,
+                location=location,
             )
         )
     return segments
@@ -117,19 +119,19 @@ def _segments(
 
 def _replaced(
     file: CocoFile,
-    places: list[tuple[int, int]],
+    locations: list[tuple[int, int]],
     errors: list[RecordError],
 ) -> CocoFile:
-    """The file with the places that segments have in it."""
+    """The file with the locations that segments have in it."""
     results = list(errors)
     for error in file.errors:
-        row = _ROW.fullmatch(error.place)
+        row = _ROW.fullmatch(error.location)
         if row:
-            index, number = places[int(row[1])]
-            place = f'annotations[{index}].segments_info[{number}]{row[2]}'
-            error = RecordError(place, error.message)
+            index, number = locations[int(row[1])]
+            location = f'annotations[{index}].segments_info[{number}]{row[2]}'
+            error = RecordError(location, error.message)
         results.append(error)
-    owners = np.array([index for index, _ in places], np.int64)
+    owners = np.array([index for index, _ in locations], np.int64)
     notes = file.annotations
     return msgspec.structs.replace(
         file,

@@ -50,7 +50,7 @@ def read_voc(content: bytes) -> VocFile:
     )
     width = _length(root, 'width', errors)
     height = _length(root, 'height', errors)
-    text = '; '.join(f'{error.place} {error.message}' for error in errors)
+    text = '; '.join(f'{error.location} {error.message}' for error in errors)
     return VocFile(
         image=(root.findtext('filename') or '').strip(),
         width=width,
@@ -72,11 +72,11 @@ def _length(
     """A side of the image; the loader reads it if there is a ``<size>``."""
     if root.find('size') is None:
         return 0
-    path, place = f'size/{name}', f'size.{name}'
-    number = _number(root, path, 'a whole number of pixels', place, errors)
+    path, location = f'size/{name}', f'size.{name}'
+    number = _number(root, path, 'a whole number of pixels', location, errors)
     if number < 0:
         message = f'is {number}; the loader drops the image from a training'
-        errors.append(RecordError(place, message))
+        errors.append(RecordError(location, message))
     return min(max(number, 0), _MAX_LENGTH)
 
 
@@ -84,7 +84,7 @@ def _number(
     element: ElementTree.Element,
     path: str,
     wanted: str,
-    place: str,
+    location: str,
     errors: list[RecordError],
     kind: type = int,
 ) -> float:
@@ -99,20 +99,22 @@ def _number(
             problem = 'is empty, and'
         else:
             problem = f'must be {wanted}, got {text.strip()!r};'
-        errors.append(RecordError(place, f'{problem} the loader fails at it'))
+        errors.append(
+            RecordError(location, f'{problem} the loader fails at it')
+        )
         return 0 if kind is int else math.nan
 
 
 def _box(
-    element: ElementTree.Element, place: str, errors: list[RecordError]
+    element: ElementTree.Element, location: str, errors: list[RecordError]
 ) -> BoxFacts:
     name = element.findtext('name')
     if name is None:
         message = 'is missing, and the loader fails at it'
-        errors.append(RecordError(f'{place}.name', message))
+        errors.append(RecordError(f'{location}.name', message))
     elif not name.strip():
         message = 'is empty; the loader drops the object without saying so'
-        errors.append(RecordError(f'{place}.name', message))
+        errors.append(RecordError(f'{location}.name', message))
         name = ''
     before = len(errors)
     corners = tuple(
@@ -120,7 +122,7 @@ def _box(
             element,
             f'bndbox/{corner}',
             'a number',
-            f'{place}.bndbox.{corner}',
+            f'{location}.bndbox.{corner}',
             errors,
             float,
         )
@@ -129,7 +131,7 @@ def _box(
     unreadable = len(errors) > before
     difficult = 0
     if element.find('difficult') is not None:
-        where = f'{place}.difficult'
+        where = f'{location}.difficult'
         difficult = _number(
             element, 'difficult', 'a whole number', where, errors
         )
@@ -137,7 +139,7 @@ def _box(
         box=corners,
         # With its blanks: the loader does not take them away.
         class_name=name or '',
-        place=place,
+        location=location,
         ignored=bool(difficult),
         unreadable=unreadable,
     )

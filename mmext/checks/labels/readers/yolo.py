@@ -24,13 +24,13 @@ def read_yolo(content: bytes, kpt_shape: Sequence[int] = ()) -> YoloFile:
         for kind in ('form', 'range')
     )
     wrong = {problem.line for problem in problems}
-    text = '; '.join(f'{error.place}: {error.message}' for error in form)
+    text = '; '.join(f'{error.location}: {error.message}' for error in form)
     return YoloFile(
         boxes=tuple(
             BoxFacts(
                 box=problem.box,
                 label=problem.label,
-                place=f'line {problem.line}',
+                location=f'line {problem.line}',
                 unreadable=problem.line in wrong,
             )
             for problem in boxes

@@ -61,10 +61,12 @@ def _unreadable(facts: CocoFile, expected: Expectations) -> Findings:
     )
     for error in facts.errors:
         absent = (
-            error.place == 'annotations' and error.kind is ErrorKind.MISSING
+            error.location == 'annotations' and error.kind is ErrorKind.MISSING
         )
         if not (absent and kept_back):
-            yield new_finding(error.message, file=facts.path, key=error.place)
+            yield new_finding(
+                error.message, file=facts.path, key=error.location
+            )
 
 
 def _used_twice(kind: str, **columns: str) -> Callable:
@@ -388,8 +390,8 @@ def _no_mask(facts: CocoFile, expected: Expectations) -> Findings:
 )
 def _keypoints(facts: CocoFile, expected: Expectations) -> Findings:
     notes = facts.annotations
-    places, numbers, x1, y1, x2, y2 = notes.keypoints.T
-    rows = np.searchsorted(notes.index, places)
+    locations, numbers, x1, y1, x2, y2 = notes.keypoints.T
+    rows = np.searchsorted(notes.index, locations)
     # 0, which is appended, where the category or the image is not there.
     kinds = rows_of(facts.categories.id, notes.category_id[rows])
     wanted = 3 * np.append(facts.categories.num_keypoints, 0)[kinds]
@@ -415,10 +417,10 @@ def _keypoints(facts: CocoFile, expected: Expectations) -> Findings:
 )
 def _category_lists(facts: CocoFile, expected: Expectations) -> Findings:
     images = facts.images
-    places, is_neg, ids = images.listed.T
+    locations, is_neg, ids = images.listed.T
     if not len(ids):
         return
-    rows = np.searchsorted(images.index, places)
+    rows = np.searchsorted(images.index, locations)
     unknown = ~np.isin(ids, facts.categories.id)
     # Pairs of an image and a category.
     there = image_rows(facts) + 1j * facts.annotations.category_id

@@ -1,7 +1,7 @@
 """Rules for the config alone, and for it beside the values of the masks.
 
 What the loss ignores is what all others must ignore and fill with. What comes
-of another value depends on the place, and on what the label maps hold.
+of another value depends on the location, and on what the label maps hold.
 """
 
 import functools
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from ....utils.label_spec import HeadSpec, IgnorePlace
+from ....utils.label_spec import HeadSpec, IgnoreLocation
 from ...findings import Severity, new_finding
 from ..expectations import Expectations, loaded_values
 from ..totals import SplitTotals
@@ -58,9 +58,9 @@ def _meaning(value: int, wanted: Expectations) -> str:
     return f'{value}, which is a class{name}'
 
 
-def _places(
+def _locations(
     totals: Totals, expected: Expected
-) -> Iterator[tuple[IgnorePlace, Expectations]]:
+) -> Iterator[tuple[IgnoreLocation, Expectations]]:
     """Places with another value than the loss ignores, each once."""
     if totals and not any(own.num_masks for own in totals):
         return  # Such as pictures with depth alone.
@@ -68,23 +68,28 @@ def _places(
     for wanted in expected:
         if wanted.task != 'semantic':
             continue
-        places = {
-            ignore_place.place: ignore_place
-            for ignore_place in wanted.ignore_places
+        locations = {
+            ignore_location.location: ignore_location
+            for ignore_location in wanted.ignore_locations
         }
         for head in wanted.heads:
-            place = f'{head.place}.ignore_index'
+            location = f'{head.location}.ignore_index'
             own = [
-                any(name.startswith(f'{loss}.ignore') for name in places)
+                any(name.startswith(f'{loss}.ignore') for name in locations)
                 for loss, _ in head.losses
             ]
             if head.ignore_index is not None and not (own and all(own)):
-                default = IgnorePlace(place=place, value=head.ignore_index)
-                places.setdefault(place, default)
-        for place, ignore_place in places.items():
-            if ignore_place.value != wanted.ignore_index and place not in seen:
-                seen.add(place)
-                yield ignore_place, wanted
+                default = IgnoreLocation(
+                    location=location, value=head.ignore_index
+                )
+                locations.setdefault(location, default)
+        for location, ignore_location in locations.items():
+            if (
+                ignore_location.value != wanted.ignore_index
+                and location not in seen
+            ):
+                seen.add(location)
+                yield ignore_location, wanted
 
 
 def _occurs(
@@ -101,19 +106,19 @@ def _occurs(
     return known
 
 
-def _difference(ignored: IgnorePlace, wanted: Expectations) -> str:
+def _difference(ignored: IgnoreLocation, wanted: Expectations) -> str:
     default = '' if ignored.said else ' by default'
     return (
-        f'{ignored.place} must be {wanted.ignore_index}, the value that the '
-        f'loss ignores, got {_meaning(ignored.value, wanted)}{default}'
+        f'{ignored.location} must be {wanted.ignore_index}, the value that '
+        f'the loss ignores, got {_meaning(ignored.value, wanted)}{default}'
     )
 
 
-def _remedy(ignored: IgnorePlace, wanted: Expectations) -> str:
-    """For a place of which the rule's own remedy says too little."""
+def _remedy(ignored: IgnoreLocation, wanted: Expectations) -> str:
+    """For a location of which the rule's own remedy says too little."""
     if ignored.said:
         return ''
-    key = ignored.place.rpartition('.')[2]
+    key = ignored.location.rpartition('.')[2]
     value = str(wanted.ignore_index)
     if key == 'pad_val':
         value = f'dict(img=0, seg={value})'
@@ -123,9 +128,9 @@ def _remedy(ignored: IgnorePlace, wanted: Expectations) -> str:
 
 
 def _filled(
-    ignored: IgnorePlace, wanted: Expectations
+    ignored: IgnoreLocation, wanted: Expectations
 ) -> tuple[str, Severity]:
-    """What comes of a place that fills with a value that is not ignored."""
+    """What comes of a location that fills with a value that is not ignored."""
     text = 'the loss fails at what it fills, or trains it as another class'
     if _is_class(ignored.value, wanted):
         text = 'what it fills is trained as this class'
@@ -143,11 +148,11 @@ _METRIC = (
 
 
 def _ignored(
-    item: IgnorePlace,
+    item: IgnoreLocation,
     wanted: Expectations,
     occurs: bool | None,
 ) -> tuple[str, Severity] | None:
-    """What comes of a place that does not ignore what the loss ignores."""
+    """What comes of a location that does not ignore what the loss ignores."""
     ignored = wanted.ignore_index
     if item.role == 'look':
         text = f'it takes pixels of {ignored} for those of a class'
@@ -167,47 +172,50 @@ def _ignored(
 
 @CFG.rule(
     'CFG001',
-    title='places of the config disagree on the value to ignore',
+    title='locations of the config disagree on the value to ignore',
     remedy='set the same value in the heads, in losses, in transforms that '
     'fill or ignore, and in the metric',
     in_preflight=True,
 )
 def _one_ignored_value(totals: Totals, expected: Expected) -> Findings:
     filled = {
-        ignore_place.value
+        ignore_location.value
         for wanted in expected
-        for ignore_place in wanted.ignore_places
-        if ignore_place.role == 'fill'
+        for ignore_location in wanted.ignore_locations
+        if ignore_location.role == 'fill'
     }
-    for ignore_place, wanted in _places(totals, expected):
-        if ignore_place.role == 'pad':
+    for ignore_location, wanted in _locations(totals, expected):
+        if ignore_location.role == 'pad':
             continue
-        if ignore_place.role == 'fill':
-            outcome = _filled(ignore_place, wanted)
+        if ignore_location.role == 'fill':
+            outcome = _filled(ignore_location, wanted)
         else:
             # A test split that is not looked at is like that of validation.
-            split = 'val' if ignore_place.role == 'metric' else 'train'
-            if ignore_place.place.startswith('test_') and totals:
+            split = 'val' if ignore_location.role == 'metric' else 'train'
+            if ignore_location.location.startswith('test_') and totals:
                 own = _occurs(wanted.ignore_index, totals, expected, 'test')
                 split = 'val' if own is None else 'test'
             occurs = _occurs(wanted.ignore_index, totals, expected, split)
-            if ignore_place.role == 'loss' and wanted.ignore_index in filled:
+            if (
+                ignore_location.role == 'loss'
+                and wanted.ignore_index in filled
+            ):
                 occurs = True
-            outcome = _ignored(ignore_place, wanted, occurs)
+            outcome = _ignored(ignore_location, wanted, occurs)
         if outcome is None:
             continue
         text, severity = outcome
         yield new_finding(
-            f'{_difference(ignore_place, wanted)}; {text}',
+            f'{_difference(ignore_location, wanted)}; {text}',
             severity=severity,
-            remedy=_remedy(ignore_place, wanted),
-            key=ignore_place.place,
-            value=str(ignore_place.value),
+            remedy=_remedy(ignore_location, wanted),
+            key=ignore_location.location,
+            value=str(ignore_location.value),
         )
 
 
 def _is_padded(
-    ignored: IgnorePlace, totals: Totals, expected: Expected
+    ignored: IgnoreLocation, totals: Totals, expected: Expected
 ) -> bool | None:
     """Whether an image is too small; None if that is not known."""
     if ignored.pads != 'stored':
@@ -240,7 +248,7 @@ def _padding(totals: Totals, expected: Expected) -> Findings:
 
     A warning where it is not known whether an image is smaller.
     """
-    for item, wanted in _places(totals, expected):
+    for item, wanted in _locations(totals, expected):
         if item.role != 'pad':
             continue
         padded = _is_padded(item, totals, expected)
@@ -257,7 +265,7 @@ def _padding(totals: Totals, expected: Expected) -> Findings:
             f'{", and" if padded else ","} {text}',
             severity=severity if padded else Severity.WARNING,
             remedy=_remedy(item, wanted),
-            key=item.place,
+            key=item.location,
             value=str(item.value),
         )
 
@@ -304,13 +312,13 @@ def weight_length(totals: Totals, expected: Expected) -> Findings:
         allowed = [count]
         if wanted.task != 'semantic':
             allowed.append(count + 1)
-        for place, weights in head.class_weights:
+        for location, weights in head.class_weights:
             if len(weights) not in allowed:
                 yield new_finding(
-                    f'{place}.class_weight must have '
+                    f'{location}.class_weight must have '
                     f'{" or ".join(map(str, allowed))} numbers '
                     f'(num_classes={count}), got {len(weights)}',
-                    key=place,
+                    key=location,
                     value=str(len(weights)),
                 )
 
@@ -334,12 +342,12 @@ def class_count(totals: Totals, expected: Expected) -> Findings:
         if not wanted.classes or (things and not wanted.heads):
             continue
         counts = {
-            f'{head.place}.num_classes': head.num_classes
+            f'{head.location}.num_classes': head.num_classes
             for head in wanted.heads
         } or {'num_classes': wanted.num_classes}
         # Boxes and masks of panoptic labels are of things alone.
         classes = things or wanted.classes
-        for place, count in counts.items():
+        for location, count in counts.items():
             if (
                 not wanted.split.startswith('train')
                 and classes[:count] in trained
@@ -349,9 +357,9 @@ def class_count(totals: Totals, expected: Expected) -> Findings:
             if count and count != len(classes):
                 kind = 'thing classes' if things else 'classes'
                 yield new_finding(
-                    f'{place} must be {len(classes)}, the number of {kind} '
+                    f'{location} must be {len(classes)}, the number of {kind} '
                     f'of the data, got {count}',
-                    key=place,
+                    key=location,
                     value=str(count),
                 )
 
@@ -503,31 +511,31 @@ def _disagree(wanted: Expectations) -> bool:
 def weight_values(totals: Totals, expected: Expected) -> Findings:
     """NaN, infinity, numbers below 0, words, nothing but 0, or no file."""
     for head, wanted in _heads(expected):
-        for place, path in head.weight_files:
+        for location, path in head.weight_files:
             if '://' not in path and not Path(path).is_file():
                 yield new_finding(
-                    f'{place}.class_weight must be numbers or an existing '
+                    f'{location}.class_weight must be numbers or an existing '
                     f'file, got {path!r}',
                     remedy='correct the path, or write the file',
-                    key=place,
+                    key=location,
                     value=path,
                 )
-        for place, weights in head.class_weights:
+        for location, weights in head.class_weights:
             for index, weight in enumerate(weights):
                 problem = _why_no_weight(weight)
                 if problem:
                     name = ''.join(wanted.classes[index : index + 1])
                     yield new_finding(
-                        f'{place}.class_weight[{index}]'
+                        f'{location}.class_weight[{index}]'
                         f'{name and f" ({name})"} is {weight!r}: {problem}',
-                        key=place,
+                        key=location,
                         value=str(weight),
                     )
             if weights and not any(weights):
                 yield new_finding(
-                    f'{place}.class_weight has nothing but 0: the loss is 0 '
-                    'and nothing is learned',
-                    key=place,
+                    f'{location}.class_weight has nothing but 0: the loss is '
+                    '0 and nothing is learned',
+                    key=location,
                     value='0',
                 )
 

@@ -29,7 +29,7 @@ def _about(facts: SampleFacts, box: BoxFacts) -> dict:
     image = facts.sample.image
     return {
         'file': _file(facts),
-        'key': box.place,
+        'key': box.location,
         'image': image if image != _file(facts) else '',
         'value': '(' + ', '.join(f'{side:g}' for side in box.box) + ')',
     }
@@ -398,7 +398,7 @@ def _from_zero(facts: SampleFacts, expected: Expectations) -> Findings:
         yield new_finding(
             'boxes begin at 0, and at -1 when they are loaded',
             file=facts.sample.annotation,
-            key=there[0].place,
+            key=there[0].position,
             count=len(there),
         )
 
@@ -432,7 +432,7 @@ def _other_image(facts: SampleFacts, expected: Expectations) -> Findings:
 def _no_fraction(facts: SampleFacts, expected: Expectations) -> Findings:
     for index in facts.yolo.range if facts.yolo is not None else ():
         yield new_finding(
-            index.message, file=facts.sample.annotation, key=index.place
+            index.message, file=facts.sample.annotation, key=index.location
         )
 
 

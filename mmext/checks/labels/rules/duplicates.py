@@ -74,8 +74,8 @@ _MAX_NAMES = 4
 _Place = tuple[str, str]
 
 
-def _names(places: Iterable[_Place], with_split: bool) -> str:
-    ordered = sorted(places)
+def _names(locations: Iterable[_Place], with_split: bool) -> str:
+    ordered = sorted(locations)
     names = [
         f'{path} ({split})' if with_split else path
         for split, path in ordered[:_MAX_NAMES]
@@ -95,9 +95,9 @@ def _same(totals: Totals) -> Iterator[Counter[_Place]]:
     """Images with the same bytes, and how many samples each has."""
     counts = Counter(digest for digest, _, _ in _rows(totals))
     members: dict[str, Counter[_Place]] = {}
-    for digest, _, place in _rows(totals):
+    for digest, _, location in _rows(totals):
         if counts[digest] > 1:
-            members.setdefault(digest, Counter())[place] += 1
+            members.setdefault(digest, Counter())[location] += 1
     for digest in sorted(members):
         yield members[digest]
 
@@ -111,11 +111,11 @@ def _alike(totals: Totals) -> Iterator[dict[str, set[_Place]]]:
         p for p in prints[_has_contrast(prints)].tolist() if counts[p] > 1
     }
     members: dict[int, dict[str, set[_Place]]] = {}
-    for digest, fingerprint, place in _rows(totals):
+    for digest, fingerprint, location in _rows(totals):
         if fingerprint in several or fingerprint in roots:
             root = roots.get(fingerprint, fingerprint)
             group = members.setdefault(root, {})
-            group.setdefault(digest, set()).add(place)
+            group.setdefault(digest, set()).add(location)
     for root in sorted(members):
         if len(members[root]) > 1:
             yield members[root]
@@ -140,20 +140,20 @@ def _groups(fingerprints: np.ndarray) -> dict[int, int]:
 
 
 def _found(
-    what: str, places: Collection[_Place], with_split: bool, value: str = ''
+    what: str, locations: Collection[_Place], with_split: bool, value: str = ''
 ) -> Finding:
-    (split, path), *others = sorted(places)
+    (split, path), *others = sorted(locations)
     related = (
         Location(file=other, split=own)
         for own, other in others[: _MAX_NAMES - 1]
     )
     return new_finding(
-        f'{len(places)} {what}: {_names(places, with_split)}',
+        f'{len(locations)} {what}: {_names(locations, with_split)}',
         file=path,
         split=split if not with_split else '',
         related=tuple(related),
         value=value,
-        count=len(places),
+        count=len(locations),
     )
 
 
@@ -167,11 +167,11 @@ def _found(
 )
 def _same_in_split(totals: SplitTotals, expected: Expectations) -> Findings:
     """Files of the same bytes, and files that a list names repeatedly."""
-    for places in _same([totals]):
-        if len(places) > 1:
-            yield _found('files are the same image', places, False)
+    for locations in _same([totals]):
+        if len(locations) > 1:
+            yield _found('files are the same image', locations, False)
         # COCO004 tells of COCO's; elsewhere images may have several captions.
-        for (_, path), count in places.items() if totals.list_file else ():
+        for (_, path), count in locations.items() if totals.list_file else ():
             if count > 1:
                 yield new_finding(
                     f'{totals.list_file} names the image repeatedly, and '
@@ -189,13 +189,13 @@ def _same_in_split(totals: SplitTotals, expected: Expectations) -> Findings:
     scope='run',
 )
 def _leaked(totals: Totals, expected: Expected) -> Findings:
-    for places in _same(totals) if len(totals) > 1 else ():
-        if _leaks(places):
-            yield _found('files are the same image', places, True)
+    for locations in _same(totals) if len(totals) > 1 else ():
+        if _leaks(locations):
+            yield _found('files are the same image', locations, True)
 
 
-def _leaks(places: Iterable[_Place]) -> bool:
-    training = {split.startswith('train') for split, _ in places}
+def _leaks(locations: Iterable[_Place]) -> bool:
+    training = {split.startswith('train') for split, _ in locations}
     return len(training) > 1
 
 

@@ -146,7 +146,7 @@ def _check_of(
                 whole = RecordError('', f'the {name} {verb}: {error}')
                 for record in getattr(file, 'errors', ()) or (whole,):
                     yield new_finding(
-                        record.message, file=path, key=record.place
+                        record.message, file=path, key=record.location
                     )
             if field == 'image' and kinds is _MISSING:
                 yield from _not_jpg(facts)

@@ -30,7 +30,7 @@ def _ids(facts: SampleFacts) -> dict[int, int]:
 def _about(facts: SampleFacts, segment: SegmentFacts) -> dict:
     return {
         'file': facts.sample.annotation,
-        'key': segment.place,
+        'key': segment.location,
         'image': facts.sample.mask,
         'value': str(segment.id),
     }

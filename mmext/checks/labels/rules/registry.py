@@ -36,7 +36,7 @@ CFG = _family(
     'CFG',
     'The config, beside the values of the label maps',
     scope='run',
-    subject='place',
+    subject='position',
 )
 CLS = _family(
     'CLS',

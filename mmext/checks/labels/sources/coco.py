@@ -38,8 +38,8 @@ def rows_of(ids: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     if not len(ids):
         return np.full(len(wanted), -1)
     order = np.argsort(ids, kind='stable')
-    place = np.searchsorted(ids[order], wanted).clip(max=len(ids) - 1)
-    rows = order[place]
+    location = np.searchsorted(ids[order], wanted).clip(max=len(ids) - 1)
+    rows = order[location]
     return np.where(ids[rows] == wanted, rows, -1)
 
 
@@ -147,7 +147,7 @@ def _box(
         label=label,
         # Without a label it is a matter of the file, not of the box.
         class_name=names[int(notes.category_id[row])] if label >= 0 else '',
-        place=f'annotations[{notes.index[row]}]',
+        location=f'annotations[{notes.index[row]}]',
         ignored=bool(notes.iscrowd[row] or notes.ignore[row]),
         mask_box=around,
         polygon_error=error,

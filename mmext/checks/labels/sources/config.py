@@ -20,7 +20,7 @@ from ...config import (
     inner_datasets,
     join_key,
     read_heads,
-    read_ignore_places,
+    read_ignore_locations,
     walk_datasets,
     walk_dicts,
 )
@@ -123,7 +123,7 @@ def _num_classes(
     """Of the head that the labels are for, else of the data set."""
     for word in _HEADS_OF.get(task, ()):
         for head in heads:
-            if head.place.rpartition('.')[2].startswith(word):
+            if head.location.rpartition('.')[2].startswith(word):
                 return head.num_classes
     return len(classes)
 
@@ -141,7 +141,7 @@ def _sources(
     of_maps = tuple(
         head
         for head in heads
-        if any('.loss_seg' in place for place, _ in head.losses)
+        if any('.loss_seg' in location for location, _ in head.losses)
     )
     if task == 'semantic':
         heads = of_maps or heads
@@ -187,7 +187,7 @@ def _expected(
     classes = tuple(map(str, classes or ()))
     loader, package = load_step(dataset)
     # Of label maps alone, a default matters.
-    places = read_ignore_places(plain, defaults=task == 'semantic')
+    locations = read_ignore_locations(plain, defaults=task == 'semantic')
     own = getattr(dataset, 'reduce_zero_label', None)
     reduce = loader.get('reduce_zero_label')
     label_map = getattr(dataset, 'label_map', None) or {}
@@ -201,14 +201,14 @@ def _expected(
         thing_classes=tuple(dataset.metainfo.get('thing_classes') or ()),
         classes_are_texts='language_model' in (plain.get('model') or {}),
         ignore_index=ignored_value(
-            heads, places, getattr(dataset, 'ignore_index', _DEFAULT_IGNORE)
+            heads, locations, getattr(dataset, 'ignore_index', _DEFAULT_IGNORE)
         ),
         reduce_zero_label=bool(own if reduce is None else reduce),
         dataset_reduces=own if compares_reduction(type(dataset)) else None,
         label_map=tuple(
             (int(old), int(new)) for old, new in label_map.items()
         ),
-        ignore_places=places,
+        ignore_locations=locations,
         heads=heads,
         filter_cfg=_filter_cfg(dataset),
         coco_metric=_coco_metric(dataset, plain, split)[0],
@@ -527,7 +527,7 @@ def _box(number: int, instance: Mapping, classes: Sequence[str]) -> BoxFacts:
         box=tuple(float(value) for value in instance['bbox']),
         label=label,
         class_name=name,
-        place=f'instance {number}',
+        location=f'instance {number}',
         ignored=ignored,
     )
 

@@ -42,7 +42,7 @@ _LABEL_LOADERS = {
 }
 _MULTI_TASK_LOADER = 'LoadMultiTaskAnnotations'
 _HOSTS = ('mmcv.', 'mmdet.', 'mmseg.')
-# Classification and pre-training name no places in a picture: all steps of
+# Classification and pre-training name no locations in a picture: all steps of
 # these pipelines can run as they are, but the one that reads the file.
 _READERS = {'LoadImageFromFile', 'LoadImageFromNDArray'}
 # What packs such pictures: mmpretrain's step, and that of mmext.
@@ -401,7 +401,7 @@ _LONGEST_SEMANTIC = 192
 _PICTURE = (256, 256)
 # Packages whose samples are known.
 _PACKAGES = ('mmdet', 'mmext', 'mmpretrain', 'mmseg')
-# Where a model keeps its number of classes, the surest place first.
+# Where a model keeps its number of classes, the surest location first.
 _HEADS = (
     'panoptic_head',
     'query_head',

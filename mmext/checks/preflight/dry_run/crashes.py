@@ -1,7 +1,7 @@
 """What a step that ended with an error shows when it is run once more.
 
-Some errors name neither the cause nor its place: a tensor that is changed in
-place before the backward needs it, tensors whose sizes do not fit, asserts
+Some errors name neither the cause nor its location: a tensor that is changed
+in place before the backward needs it, tensors whose sizes do not fit, asserts
 without words, and samples that were not packed. Of the first, PyTorch's
 anomaly mode says which operation needed the tensor, and a log of all
 operations which one changed it; of the second, hooks say which layers the
@@ -67,7 +67,7 @@ class Crash:
     # That it went through, the outermost first.
     modules: tuple[str, ...] = ()
     # ``file:line in function`` of the innermost code that is not PyTorch's.
-    place: str = ''
+    location: str = ''
     # What another run of the step has shown.
     cause: Cause | None = None
 
@@ -154,12 +154,12 @@ def _not_packed(cfg: Mapping[str, Any]) -> Cause | None:
 class _Operation(NamedTuple):
     """One that ran in the forward, by its name, such as ``'add_'``.
 
-    ``place`` is the line of code that called it, ``module`` the innermost
+    ``location`` is the line of code that called it, ``module`` the innermost
     one; ``tensors`` and ``writes`` the storages it uses and changes.
     """
 
     name: str
-    place: str
+    location: str
     module: str
     tensors: frozenset[int]
     writes: frozenset[int]
@@ -167,7 +167,7 @@ class _Operation(NamedTuple):
     def in_words(self) -> str:
         """Name, code and module."""
         inside = f' in {self.module}' if self.module else ''
-        return f'{self.name} ({self.place}){inside}'
+        return f'{self.name} ({self.location}){inside}'
 
 
 class _Log(TorchDispatchMode):
@@ -236,15 +236,15 @@ def _in_place(model: nn.Module, run_again: Callable[[], Any]) -> Cause | None:
     operations: dict[str, _Operation] = {}
     victim = None
     for index, operation in enumerate(log.operations):
-        short = operation.place.partition(' in ')[0]
+        short = operation.location.partition(' in ')[0]
         if (
             operation.name.replace('_', '') != node.lower().replace('_', '')
-            # The place is shortened, those of the stack are not.
+            # The location is shortened, those of the stack are not.
             or not any(file.endswith(short) for file in files)
         ):
             continue
         for later in log.operations[index + 1 :]:
-            if later.writes & operation.tensors and later.place:
+            if later.writes & operation.tensors and later.location:
                 operations.setdefault(later.in_words(), later)
                 victim = operation
     if victim is None:

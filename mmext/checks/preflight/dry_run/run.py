@@ -217,7 +217,7 @@ def _run_kind(
         if done and run.used_again:
             # Known only now.
             kept = tuple(
-                replace(g, used_again=g.place in run.used_again)
+                replace(g, used_again=g.location in run.used_again)
                 for g in done[-1].kept
             )
             done[-1] = replace(done[-1], kept=kept)
@@ -229,7 +229,7 @@ def _run_kind(
                 error=type(error).__name__,
                 message=str(error),
                 modules=modules_of_error(error, model),
-                place=location_in(frames_of(error)),
+                location=location_in(frames_of(error)),
                 cause=explain_crash(
                     model, partial(run.run, batch, kind, number), error, cfg
                 ),

@@ -23,12 +23,12 @@ _HOOK_TYPE = 'mmext.ActivationCheckpointHook'
 class ConfigOptions:
     """What a config sets for DDP, and which keys to change for other settings.
 
-    ``places`` says what its runner reads.
+    ``locations`` says what its runner reads.
     """
 
     def __init__(self, cfg: Config | Mapping[str, Any]) -> None:
         self._top = cfg.to_dict() if isinstance(cfg, Config) else dict(cfg)
-        self.places = RightPlaces(self._top)
+        self.locations = RightPlaces(self._top)
 
     @property
     def current(self) -> SyncSettings:
@@ -36,9 +36,9 @@ class ConfigOptions:
 
         Keys that its runner does not read do not count.
         """
-        wrapper = self.places.wrapper_settings
+        wrapper = self.locations.wrapper_settings
         flag = wrapper.get(FLAG)
-        if flag is None and self.places.reads_flag:
+        if flag is None and self.locations.reads_flag:
             flag = self._top.get(FLAG)
         return SyncSettings(bool(flag), bool(wrapper.get(STATIC_GRAPH)))
 
@@ -47,7 +47,7 @@ class ConfigOptions:
         """Whether the model is wrapped by the wrapper of this package."""
         wrapper = self._top.get('model_wrapper_cfg') or {}
         kind = wrapper.get('type', _WRAPPER)
-        portable = self.places.kind is RunnerKind.PORTABLE
+        portable = self.locations.kind is RunnerKind.PORTABLE
         return portable and kind == _WRAPPER
 
     @property
@@ -73,10 +73,10 @@ class ConfigOptions:
 
     def key_of(self, setting: str) -> str:
         """Where a setting is set, or else has to be."""
-        flexible = self.places.kind is RunnerKind.FLEXIBLE
+        flexible = self.locations.kind is RunnerKind.FLEXIBLE
         wrapper = 'strategy.model_wrapper' if flexible else 'model_wrapper_cfg'
-        in_wrapper = setting in self.places.wrapper_settings
-        if setting == FLAG and self.places.reads_flag and not in_wrapper:
+        in_wrapper = setting in self.locations.wrapper_settings
+        if setting == FLAG and self.locations.reads_flag and not in_wrapper:
             return FLAG
         return f'{wrapper}.{setting}'
 
@@ -97,13 +97,13 @@ class ConfigOptions:
 
     def _change(self, setting: str, value: bool) -> dict[str, Any]:
         key = self.key_of(setting)
-        if setting in self.places.wrapper_settings:
+        if setting in self.locations.wrapper_settings:
             options = {key: value}
             if setting == FLAG and self._top.get(FLAG) is not None:
-                # Both places have to say the same.
+                # Both locations have to say the same.
                 options[FLAG] = value
             return options
-        return _dotted(self.places.of_wrapper(setting, value))
+        return _dotted(self.locations.of_wrapper(setting, value))
 
     @property
     def _hook(self) -> Mapping[str, Any]:

@@ -62,7 +62,7 @@ class KeptGraph:
     """Tensors with a graph that are on a module after the step."""
 
     # Module and attribute, as ``'head.memory[0]'``.
-    place: str
+    location: str
     # Name of the function that made the last of them.
     function: str
     # Whether the next step's loss was computed from it.
@@ -186,8 +186,8 @@ class StepRun:
         self._nodes = len(nodes)
         nodes |= graph_nodes([loss])
         self.used_again = {
-            place
-            for place, functions in self._kept.items()
+            location
+            for location, functions in self._kept.items()
             if not nodes.isdisjoint(functions)
         }
         self._losses = self._terms(outputs)
@@ -250,12 +250,12 @@ class StepRun:
         """What is left on the modules at the end."""
         kept = kept_tensors(self._model)
         self.left = {
-            place: [tensor.grad_fn for tensor in tensors]
-            for place, tensors in kept.items()
+            location: [tensor.grad_fn for tensor in tensors]
+            for location, tensors in kept.items()
         }
         return tuple(
-            KeptGraph(place, functions[-1].name(), count=len(functions))
-            for place, functions in self.left.items()
+            KeptGraph(location, functions[-1].name(), count=len(functions))
+            for location, functions in self.left.items()
         )
 
 

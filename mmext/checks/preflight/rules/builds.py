@@ -106,9 +106,9 @@ def _finding(failure: Failure, top: Mapping) -> Finding:
         text, remedy = _no_argument(blamed.kind, keyword[1])
     else:
         text, remedy = error_text(error), _remedy(error)
-        place = code_location(error, skip=_PREFLIGHT)
-        if place and keyword is None and not _MISSING.search(str(error)):
-            text += f' ({place})'
+        location = code_location(error, skip=_PREFLIGHT)
+        if location and keyword is None and not _MISSING.search(str(error)):
+            text += f' ({location})'
     severity = BUILD001.severity
     if failure.made_up:
         severity = Severity.WARNING

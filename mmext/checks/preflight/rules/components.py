@@ -20,7 +20,7 @@ from ...config import (
     ConfigNode,
     find_component,
     join_key,
-    key_place,
+    key_location,
     swallows,
     takes,
 )
@@ -302,7 +302,7 @@ def _is_for_component(subject: Subject, section: ConfigNode, key: Any) -> bool:
         return False
     if outermost and key in _OF_RUNNERS.get(section.path[0], ()):
         return False
-    if join_key(path) in {item.place for item in subject.misplaced}:
+    if join_key(path) in {item.location for item in subject.misplaced}:
         return False
     outer = section.parent
     if section.path == ('optim_wrapper', 'optimizer'):
@@ -353,9 +353,9 @@ def _is_left_over(subject: Subject, section: ConfigNode, key: str) -> bool:
 def _left_over(
     subject: Subject, kind: Any, keys: Sequence[str], section: ConfigNode
 ) -> Finding:
-    """Of a class that a base has in that place."""
-    place = join_key(section.path)
-    where = key_place(subject.file, f'{place}.type')
+    """Of a class that a base has in that location."""
+    location = join_key(section.path)
+    where = key_location(subject.file, f'{location}.type')
     more = [
         key
         for key in section.cfg
@@ -371,7 +371,7 @@ def _left_over(
         f'{kind.__name__} takes no argument {names}: left over of a base, '
         'whose dict is merged with this one',
         path=(*section.path, 'type'),
-        remedy=f'write {place.rpartition(".")[2]}=dict(_delete_=True, '
+        remedy=f'write {location.rpartition(".")[2]}=dict(_delete_=True, '
         f'type={section.cfg["type"]!r}, ...) in '
         f'{Path(where.file).name}:{where.line}; {text}',
         names=tuple(keys),

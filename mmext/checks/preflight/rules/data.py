@@ -278,7 +278,7 @@ def _text(node: ast.AST) -> set[str] | None:
 def _given(
     subject: Subject, key: str
 ) -> Iterator[tuple[Any, type, tuple[str | int, ...]]]:
-    """Values of an argument of data sets, with the class and the place."""
+    """Values of an argument of data sets, with the class and the location."""
     for split in SPLITS:
         for section in subject.below(f'{split}_dataloader', 'dataset'):
             kind = subject.component(section)

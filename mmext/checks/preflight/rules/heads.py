@@ -53,7 +53,7 @@ def _counts(subject: Subject) -> dict[str, int]:
     ):
         return {}
     counts = {
-        f'{head.place}.num_classes': head.num_classes
+        f'{head.location}.num_classes': head.num_classes
         for head in heads_of_model(built)
     }
     for section in () if otherwise else subject.below('model'):

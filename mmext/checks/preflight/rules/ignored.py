@@ -12,7 +12,7 @@ from ...config import (
     bindings,
     config_files,
     join_key,
-    key_place,
+    key_location,
     used_names,
 )
 from ...ddp import STEP_REMEDY, bypassed_methods, loose_parameters
@@ -54,7 +54,7 @@ def set_too_late(subject: Subject) -> Iterator[Finding]:
     for name, value in subject.top.items():
         if reads_key(name) or name in reported:
             continue
-        where = key_place(subject.file, name)
+        where = key_location(subject.file, name)
         below = config_files(where.file)[1:] if where.file else []
         users = subject.users(name)
         before = [file for file in users if file in below]

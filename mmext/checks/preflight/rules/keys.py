@@ -183,19 +183,19 @@ def misplaced_key(subject: Subject) -> Iterator[Finding]:
     """Settings of the model wrapper and of checkpointing."""
     for item in subject.misplaced:
         text, severity = '', Severity.ERROR
-        options = {item.place: DELETE, **_flat(item.fix)}
+        options = {item.location: DELETE, **_flat(item.fix)}
         remedy = 'remove it'
         if item.fix:
             remedy += f'; to have it, set: {item.remedy}'
         if item.named_in:
             text = f'; {Path(item.named_in).name} names it and may read it'
             severity, options = Severity.WARNING, {}
-            own = f'set own_keys = {[item.place]!r}'
+            own = f'set own_keys = {[item.location]!r}'
             remedy = f'if it is read, {own}; else {remedy}'
         yield new_finding(
-            f'{item.place} = {item.value!r}: {item.reason}; it is read '
+            f'{item.location} = {item.value!r}: {item.reason}; it is read '
             f'{item.read_at}{text}',
-            path=split_key(item.place),
+            path=split_key(item.location),
             severity=severity,
             remedy=remedy,
             options=options,
@@ -222,7 +222,7 @@ def _flat(cure: object, before: str = '') -> dict[str, object]:
 )
 def unread_key(subject: Subject) -> Iterator[Finding]:
     """Names that are neither read nor used in the config itself."""
-    misplaced = {item.place for item in subject.misplaced}
+    misplaced = {item.location for item in subject.misplaced}
     for name in _unread(subject):
         if (
             name in _OLD
@@ -247,7 +247,7 @@ def unread_key(subject: Subject) -> Iterator[Finding]:
 )
 def unread_in_section(subject: Subject) -> Iterator[Finding]:
     """Keys of ``randomness``, ``env_cfg`` and ``auto_scale_lr``."""
-    misplaced = {item.place for item in subject.misplaced}
+    misplaced = {item.location for item in subject.misplaced}
     for name, known in _KEYS_OF_SECTIONS.items():
         section = as_mapping(subject.top.get(name))
         for key in section:

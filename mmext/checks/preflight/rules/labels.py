@@ -10,9 +10,9 @@ from ...config import (
     check_data_paths,
     default_of,
     ignored_value,
-    key_place,
+    key_location,
     read_heads,
-    read_ignore_places,
+    read_ignore_locations,
 )
 from ...findings import Finding, Location, Severity
 from ...labels import (
@@ -36,7 +36,7 @@ def _expectations(subject: Subject) -> Iterator[Expectations]:
     semantic = any(
         'loss_decode' in where for head in heads for where, _ in head.losses
     )
-    places = read_ignore_places(subject.top)
+    locations = read_ignore_locations(subject.top)
     for split in SPLITS:
         if not as_mapping(subject.top.get(f'{split}_dataloader')):
             continue
@@ -47,10 +47,10 @@ def _expectations(subject: Subject) -> Iterator[Expectations]:
             task='semantic' if semantic else 'detection',
             num_classes=heads[0].num_classes if heads else len(classes),
             classes=classes,
-            ignore_index=ignored_value(heads, places, 255),
+            ignore_index=ignored_value(heads, locations, 255),
             reduce_zero_label=reduces,
             dataset_reduces=own,
-            ignore_places=places,
+            ignore_locations=locations,
             heads=heads,
         )
 
@@ -120,13 +120,13 @@ def without_known(
     The label checker looks at the config, too, and classes that are misnamed
     in it are others to all that looks at the data.
     """
-    places = {(finding.rule, finding.key) for finding in known}
+    locations = {(finding.rule, finding.key) for finding in known}
     misnamed = _MISNAMED & {finding.rule for finding in known}
     new = []
     for finding in findings:
         same = _SAME.get(finding.rule, ())
         said = {(rule, finding.key) for rule in (finding.rule, *same)}
-        if not (said & places or (same and misnamed)):
+        if not (said & locations or (same and misnamed)):
             new.append(finding)
     return new
 
@@ -138,7 +138,7 @@ def _of_group(group: FindingGroup, cfg: Config) -> Finding:
         key = example.key
     elif example is not None and example.split:
         key = f'{example.split.partition("[")[0]}_dataloader.dataset'
-    where = key_place(cfg, key)
+    where = key_location(cfg, key)
     return Finding(
         rule=group.rule,
         # What a training cannot read, building its data sets shows.

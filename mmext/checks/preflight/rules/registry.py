@@ -24,7 +24,7 @@ from typing import Any
 from mmengine.config import Config
 
 from ... import findings
-from ...config import ConfigNode, join_key, key_place
+from ...config import ConfigNode, join_key, key_location
 from ...findings import (
     ErrorCatcher,
     Family,
@@ -94,7 +94,7 @@ CHECK001 = CHECK.declare(
 )
 
 
-def contained(
+def catch_errors(
     findings: list[Finding],
     what: str,
     *,
@@ -112,7 +112,7 @@ def contained(
     """
 
     def take(error: Exception) -> None:
-        place = code_location(error)
+        location = code_location(error)
         # Parts of the config, that of the innermost code first.
         nodes = [
             value
@@ -122,7 +122,7 @@ def contained(
         ]
         finding = CHECK001.finding(
             f'{what} ended with {type(error).__name__}: '
-            f'{" ".join(str(error).split())}{place and f" ({place})"}',
+            f'{" ".join(str(error).split())}{location and f" ({location})"}',
             key=key or (join_key(nodes[0].path) if nodes else ''),
             severity=severity,
         )
@@ -165,9 +165,9 @@ def lint_config(
     listed: list[Finding] = []
     for rule in list(RULES.values()):
         if rule.scope == 'config':
-            with contained(listed, f'rule {rule.id}'):
+            with catch_errors(listed, f'rule {rule.id}'):
                 listed += rule.check(subject)
-    with contained(listed, 'what the config says of labels'):
+    with catch_errors(listed, 'what the config says of labels'):
         listed += config_label_findings(subject)
     listed = with_locations(listed, subject.file)
     return sorted(
@@ -178,7 +178,7 @@ def lint_config(
 def with_locations(findings: Iterable[Finding], file: str) -> list[Finding]:
     """Findings with file and line of their key, where there is a file."""
     return [
-        finding.in_file(*key_place(file, finding.key))
+        finding.in_file(*key_location(file, finding.key))
         if finding.key and not finding.file
         else finding
         for finding in findings

@@ -104,7 +104,7 @@ def step_findings(dry_run: DryRun) -> Iterator[Finding]:
     """Findings that hold for one process as for many."""
     same: dict[tuple[str, str, str, str], list[Crash]] = {}
     for crash in dry_run.crashes:
-        cause = crash.error, crash.message, crash.phase, crash.place
+        cause = crash.error, crash.message, crash.phase, crash.location
         same.setdefault(cause, []).append(crash)
     rare = bool(dry_run.config.rarely_empty)
     for crashes in same.values():
@@ -136,7 +136,7 @@ def _crash(crashes: list[Crash], rare: bool) -> Finding:
         return STEP008.finding(f'{step}: {text}', batches=kinds)
     text = textwrap.shorten(crash.message, _MAX_TEXT, placeholder=' ...')
     inside = f' in {" > ".join(crash.modules)}' if crash.modules else ''
-    at = f' ({crash.place})' if crash.place else ''
+    at = f' ({crash.location})' if crash.location else ''
     remedy = INSTALL if crash.error in _NO_PACKAGE else ''
     severity = Severity.ERROR
     if kinds == ('empty',):
@@ -174,13 +174,16 @@ def _kept(dry_run: DryRun) -> Iterator[Finding]:
                 severity = Severity.ERROR
                 if kind not in stale:
                     severity = Severity.WARNING
-            elif kept.count > counts.get(kept.place, kept.count):
+            elif kept.count > counts.get(kept.location, kept.count):
                 severity = Severity.WARNING
-            counts[kept.place] = kept.count
-            batches.setdefault(kept.place, {})[kind] = None
-            if kept.place not in worst or severity > worst[kept.place][0]:
-                worst[kept.place] = severity, kept
-    for place, (severity, kept) in worst.items():
+            counts[kept.location] = kept.count
+            batches.setdefault(kept.location, {})[kind] = None
+            if (
+                kept.location not in worst
+                or severity > worst[kept.location][0]
+            ):
+                worst[kept.location] = severity, kept
+    for location, (severity, kept) in worst.items():
         effect = 'which keeps memory of the step'
         if severity is Severity.ERROR:
             effect = 'the next step uses it, and fails'
@@ -189,11 +192,11 @@ def _kept(dry_run: DryRun) -> Iterator[Finding]:
         elif severity is Severity.WARNING:
             effect = 'more with each step, so memory runs out'
         yield STEP002.finding(
-            f'{place} keeps {count_of(range(kept.count), "tensor")} '
+            f'{location} keeps {count_of(range(kept.count), "tensor")} '
             f'with the graph of a step ({kept.function}) after it; {effect}',
             severity=severity,
-            names=(place,),
-            batches=tuple(batches[place]),
+            names=(location,),
+            batches=tuple(batches[location]),
         )
 
 

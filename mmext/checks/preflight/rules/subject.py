@@ -28,7 +28,7 @@ from ...config import (
     is_own_key,
     is_used,
     join_key,
-    key_place,
+    key_location,
     parse_text,
     read_config_classes,
     used_names,
@@ -82,7 +82,7 @@ def sure_name(name: str, known: Iterable[str]) -> str | None:
 
     Names that differ by case, ``_`` or a plural are the same; so are long
     ones with a letter too many, too few, exchanged or next to another's
-    place. Names of one letter or with digits mean something of their own.
+    location. Names of one letter or with digits mean something of their own.
     """
     same = [
         other for other in known if other != name and _is_same(name, other)
@@ -258,8 +258,8 @@ class Subject:
         """
         if not self.files:
             return False
-        upper = key_place(self.file, key).file
-        lower = key_place(self.file, other).file
+        upper = key_location(self.file, key).file
+        lower = key_location(self.file, other).file
         return bool(upper) and lower in config_files(upper)[1:]
 
     def renamed(self, path: Sequence[str | int], name: str) -> dict[str, Any]:

@@ -248,7 +248,7 @@ class _SyncFindings:
         rare = self.options.rarely_empty
         counts = [s.usage.counts() for s in self.dry_run.averaged_steps()]
         for kinds, names in groups.items():
-            place = self.reasons[names[0]].location
+            location = self.reasons[names[0]].location
             seen = f'batches of kind {", ".join(kinds)}'
             if not self.used[names[0]].keys().isdisjoint(kinds):
                 seen = f'some {seen}'
@@ -268,7 +268,7 @@ class _SyncFindings:
                 effect += f'; {rare}'
             yield DDP007.finding(
                 f'without a gradient with {seen}, with one else: '
-                f'{self.count(names)}{f" ({place})" if place else ""}; '
+                f'{self.count(names)}{f" ({location})" if location else ""}; '
                 f'{effect}',
                 severity=severity,
                 names=tuple(names),

@@ -78,11 +78,11 @@ def sources(data: DataSet, more: dict) -> list[SplitSource]:
 
 
 def put_in_place(summary: FixSummary) -> None:
-    for place in summary.places:
-        if Path(place.now).is_dir():
-            shutil.copytree(place.now, place.was, dirs_exist_ok=True)
+    for location in summary.locations:
+        if Path(location.now).is_dir():
+            shutil.copytree(location.now, location.was, dirs_exist_ok=True)
         else:
-            shutil.copy(place.now, place.was)
+            shutil.copy(location.now, location.was)
 
 
 def errors_of(report: Report) -> set[str]:
@@ -107,8 +107,8 @@ def test_clean_data_are_copied(kind, tmp_path):
     assert summary.not_repaired == ()
     files = files_of(out)
     assert len(files) == summary.num_files > 0
-    for place in summary.places:
-        now, was = Path(place.now), Path(place.was)
+    for location in summary.locations:
+        now, was = Path(location.now), Path(location.was)
         old = {'': was.read_bytes()} if was.is_file() else files_of(was)
         new = {'': now.read_bytes()} if now.is_file() else files_of(now)
         assert new == old
@@ -193,7 +193,7 @@ def test_two_splits_do_not_collide(tmp_path):
     assert text.startswith('repaired 2 of 12 label files')
     assert '  SEG011  2 x palette mask' in text
     assert '  train: data_prefix.seg_map_path=' in text
-    assert [place.now for place in summary.places] == [
+    assert [location.now for location in summary.locations] == [
         str(tmp_path / 'out' / 'train' / 'masks'),
         str(tmp_path / 'out' / 'val' / 'masks'),
     ]
@@ -295,5 +295,5 @@ def test_files_that_no_reader_repairs_are_copied(tmp_path):
         assert summary.num_files == number
         assert [
             (location.key, location.was, location.now)
-            for location in summary.places
+            for location in summary.locations
         ] == [('ann_file', str(path), str(out / 'a.json'))] * number

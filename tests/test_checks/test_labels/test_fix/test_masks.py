@@ -121,7 +121,7 @@ def test_repairs(case):
 
 def test_says_what_was_changed():
     (change,) = fix_mask(wide(LABELS), EXPECTED).changes
-    assert (change.place, change.was, change.now) == (
+    assert (change.location, change.was, change.now) == (
         'y=0, x=3',
         '65535',
         '255',

@@ -60,7 +60,7 @@ def rules_of(content: bytes, image=IMAGE) -> set[str]:
 
 GOOD = (4, 5, 20, 30)
 # What the plants of test_fix_labels.py do not have; name: (rule, file, file
-# after the repair, places of the changes)
+# after the repair, locations of the changes)
 REPAIRED = {
     'beyond': (
         'DET005',
@@ -80,12 +80,12 @@ REPAIRED = {
 
 @pytest.mark.parametrize('case', REPAIRED)
 def test_repairs(case):
-    rule, content, wanted, places = REPAIRED[case]
+    rule, content, wanted, locations = REPAIRED[case]
     assert rules_of(content) == {rule}
     fixed = fix_voc(content, IMAGE)
     assert fixed.content.decode() == wanted.decode()
     assert rules_of(fixed.content) == set()
-    assert [change.place for change in fixed.changes] == places
+    assert [change.location for change in fixed.changes] == locations
     assert {change.rule for change in fixed.changes} == {rule}
     again = fix_voc(fixed.content, IMAGE)
     assert (again.content, again.changes) == (fixed.content, ())

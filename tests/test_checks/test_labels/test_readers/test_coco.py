@@ -86,7 +86,7 @@ def test_matches_pycocotools(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ('key', 'index', 'changes', 'place', 'message'),
+    ('key', 'index', 'changes', 'position', 'message'),
     [
         ('annotations', 17, {'bbox': [1, 2, 3]}, '.bbox', 'of length 4'),
         ('annotations', 5, {'id': 1 << 63}, '.id', '`int` <= 9223372036854'),
@@ -98,11 +98,11 @@ def test_matches_pycocotools(tmp_path, capsys):
     ],
 )
 def test_wrong_types_are_named_and_the_others_kept(
-    key, index, changes, place, message
+    key, index, changes, location, message
 ):
     file = read_coco(edited(key, index, **changes))
     (error,) = file.errors
-    assert error.place == f'{key}[{index}]{place}'
+    assert error.location == f'{key}[{index}]{location}'
     assert message in error.message
     assert len(error.message) < 150
     kept = [i for i in range(len(PLAIN[key])) if i != index]
@@ -115,7 +115,7 @@ def test_wrong_types_are_named_and_the_others_kept(
 def test_parts_that_are_missing():
     data = {key: PLAIN[key] for key in ('images', 'categories')}
     file = read_coco(encode(data | {'categories': {}}))
-    assert [(error.place, error.message) for error in file.errors] == [
+    assert [(error.location, error.message) for error in file.errors] == [
         ('annotations', 'the key is missing'),
         ('categories', 'must be an array, got dict'),
     ]

@@ -55,7 +55,7 @@ def test_minus_one_of_labels_is_loaded_as_255(dtype):
 
 
 @pytest.mark.parametrize(
-    ('array', 'place'),
+    ('array', 'position'),
     [
         (np.array([[0, 0.5]]), '0.5 at y=0, x=1'),
         (np.array([[0, np.nan]]), 'nan at y=0, x=1'),
@@ -63,10 +63,10 @@ def test_minus_one_of_labels_is_loaded_as_255(dtype):
         (np.array([[-(2**63), 0]]), 'labels must be below'),
     ],
 )
-def test_labels_that_are_no_classes(array, place):
+def test_labels_that_are_no_classes(array, location):
     error = read_npy_mask(npy(array)).error
     assert error.kind is ErrorKind.CORRUPT
-    assert place in error.text
+    assert location in error.text
 
 
 def header(text: str) -> bytes:
@@ -111,8 +111,8 @@ def test_cut_off_files(kind):
 )
 def test_damaged_bytes_raise_nothing(kind, changes):
     content = bytearray(npy(ARRAYS[kind]))
-    for place, value in changes:
-        content[place] = value
+    for location, value in changes:
+        content[location] = value
     with warnings.catch_warnings():
         warnings.simplefilter('error')
         facts = READERS[kind](bytes(content))

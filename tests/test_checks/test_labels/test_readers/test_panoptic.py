@@ -39,8 +39,8 @@ def read(result: dict):
     return read_panoptic(json.dumps(result).encode())
 
 
-def places(result: dict) -> list[str]:
-    return [error.place for error in read(result).coco.errors]
+def locations(result: dict) -> list[str]:
+    return [error.location for error in read(result).coco.errors]
 
 
 def test_a_right_file():
@@ -89,19 +89,19 @@ def test_what_is_no_file_of_annotations(text):
 
 
 @pytest.mark.parametrize(
-    ('change', 'place'),
+    ('change', 'position'),
     [
         ({'id': '7'}, 'annotations[0].segments_info[1].id'),
         ({'bbox': [1, 2]}, 'annotations[0].segments_info[1].bbox'),
         ({'category_id': None}, 'annotations[0].segments_info[1].category_id'),
     ],
 )
-def test_places_of_what_is_wrong(change, place):
+def test_locations_of_what_is_wrong(change, location):
     result = content()
     result['annotations'][0]['segments_info'][1] |= change
-    assert places(result) == [place]
+    assert locations(result) == [location]
 
 
 def test_records_without_segments():
     result = content(annotations=[{'image_id': 'a_0'}, 5])
-    assert places(result) == ['annotations[0]', 'annotations[1]']
+    assert locations(result) == ['annotations[0]', 'annotations[1]']

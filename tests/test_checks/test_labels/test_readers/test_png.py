@@ -1,4 +1,4 @@
-"""The walk over PNG chunks: each damage is named, with its place."""
+"""The walk over PNG chunks: each damage is named, with its location."""
 
 import zlib
 

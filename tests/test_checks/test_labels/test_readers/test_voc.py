@@ -28,12 +28,12 @@ def test_plain_file():
     assert file.error is None
     assert file.boxes == (
         BoxFacts(
-            box=(1.0, 2.5, 30.0, 40.0), class_name='RBC', place='object[0]'
+            box=(1.0, 2.5, 30.0, 40.0), class_name='RBC', location='object[0]'
         ),
         BoxFacts(
             box=(5.0, 6.0, -5.0, 6.0),
             class_name='WBC ',
-            place='object[1]',
+            location='object[1]',
             ignored=True,
         ),
     )

@@ -4,9 +4,9 @@ from msgspec.structs import replace
 
 from mmext.checks.findings import Severity
 from mmext.checks.labels.rules import RULES
-from mmext.utils.label_spec import HeadSpec, IgnorePlace
+from mmext.utils.label_spec import HeadSpec, IgnoreLocation
 
-HEAD = HeadSpec(place='model.decode_head', num_classes=3, ignore_index=255)
+HEAD = HeadSpec(location='model.decode_head', num_classes=3, ignore_index=255)
 SAMPLES = [sample_of()]
 PAD = 'model.data_preprocessor.seg_pad_val'
 
@@ -16,11 +16,11 @@ def expect(head: dict | None = None, **fields):
 
 
 def test_good_config():
-    places = (
-        IgnorePlace(place='model.decode_head.ignore_index', value=255),
-        IgnorePlace(place=PAD, value=255, role='pad', pads='always'),
+    locations = (
+        IgnoreLocation(location='model.decode_head.ignore_index', value=255),
+        IgnoreLocation(location=PAD, value=255, role='pad', pads='always'),
     )
-    good = expect(ignore_places=places)
+    good = expect(ignore_locations=locations)
     assert findings_of(SAMPLES, good) == []
 
 
@@ -32,10 +32,16 @@ def test_detectors_may_weigh_the_background():
 
 
 def fill(**fields) -> list:
-    """Findings on a place that fills or ignores, with 3 classes and 255."""
-    fields = {'place': 'x.pipeline[1].seg_pad_val', 'role': 'fill', **fields}
+    """Findings on a location that fills or ignores, with 3 classes and 255."""
+    fields = {
+        'location': 'x.pipeline[1].seg_pad_val',
+        'role': 'fill',
+        **fields,
+    }
     classes = fields.pop('classes', EXPECTED.classes)
-    good = expect(ignore_places=(IgnorePlace(**fields),), classes=classes)
+    good = expect(
+        ignore_locations=(IgnoreLocation(**fields),), classes=classes
+    )
     return findings_of(SAMPLES, good)
 
 
@@ -61,21 +67,21 @@ def test_padding_that_may_not_happen():
 @pytest.mark.parametrize('role', ['loss', 'metric', 'look'])
 def test_another_ignored_value_without_such_pixels(role):
     """The sample of a binary task has no void at all."""
-    place = IgnorePlace(place='x.ignore_index', value=7, role=role)
+    location = IgnoreLocation(location='x.ignore_index', value=7, role=role)
     samples = [
         sample_of(index, split, mask=mask_of({0: 50, 1: 30, 2: 20}))
         for index, split in enumerate(('train', 'val'))
     ]
-    good = expect(ignore_places=(place,))
+    good = expect(ignore_locations=(location,))
     assert findings_of(samples, good, replace(good, split='val')) == []
 
 
 def test_a_metric_is_held_against_its_own_split():
-    place = IgnorePlace(
-        place='val_evaluator.ignore_index', value=7, role='metric'
+    location = IgnoreLocation(
+        location='val_evaluator.ignore_index', value=7, role='metric'
     )
     void, none = {0: 50, 1: 30, 2: 10, 255: 10}, {0: 50, 1: 30, 2: 20}
-    wrong = expect(ignore_places=(place,))
+    wrong = expect(ignore_locations=(location,))
     for val, result in ((void, 1), (none, 0)):
         samples = [
             sample_of(0, mask=mask_of(void)),
@@ -89,10 +95,10 @@ def test_a_metric_is_held_against_its_own_split():
 def test_a_default_that_is_not_known_to_matter():
     """Without label maps, as in the preflight."""
     for said, severity in ((True, Severity.ERROR), (False, Severity.WARNING)):
-        place = IgnorePlace(
-            place='x.ignore_label', value=7, said=said, kind='Ohem'
+        location = IgnoreLocation(
+            location='x.ignore_label', value=7, said=said, kind='Ohem'
         )
-        wrong = expect(ignore_places=(place,))
+        wrong = expect(ignore_locations=(location,))
         (finding,) = RULES['CFG001'].check((), (wrong,))
         assert finding.severity is severity
     assert finding.remedy.startswith('set ignore_label=255 of Ohem')

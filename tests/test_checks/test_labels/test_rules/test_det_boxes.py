@@ -26,7 +26,7 @@ GOOD = BoxFacts(
     box=(10.0, 20.0, 30.0, 50.0),
     label=1,
     class_name='b',
-    place='annotation 7',
+    location='annotation 7',
     mask_box=(10.0, 20.0, 30.0, 49.0),
 )
 NAN = math.nan
@@ -69,7 +69,7 @@ def test_small_objects_may_stand_closely():
 
 def test_what_is_no_number_is_named_once():
     """By the rule for the file, which knows what is written there."""
-    box = replace(GOOD, box=(NAN, 20.0, 30.0, 50.0), place='object[1]')
+    box = replace(GOOD, box=(NAN, 20.0, 30.0, 50.0), location='object[1]')
     assert [finding.rule for finding in findings(sample(box))] == ['DET001']
     facts = sample(replace(box, unreadable=True))
     assert 'DET001' not in {finding.rule for finding in findings(facts)}

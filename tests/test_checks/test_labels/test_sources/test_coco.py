@@ -45,7 +45,7 @@ def note(index: int, image: int = 5, bbox=(1, 2, 10, 20), **more) -> dict:
 def findings(samples) -> list:
     expected = Expectations(task='detection', num_classes=2, classes=CLASSES)
     return [
-        (finding.rule, sample.index, finding.place)
+        (finding.rule, sample.index, finding.position)
         for sample in samples
         for rule_id, rule in RULES.items()
         if rule_id.startswith('DET')
@@ -69,7 +69,7 @@ def test_samples():
     box = samples[1].boxes[0]
     assert (box.label, box.class_name) == (1, 'dog')
     assert box.box == (60.0, 2.0, 70.0, 22.0)
-    assert box.place == 'annotations[1]'
+    assert box.location == 'annotations[1]'
 
 
 WRONG = [

@@ -27,7 +27,7 @@ def test_one_kind_that_fails_does_not_end_the_dry_run():
     (crash,) = dry_run.crashes
     assert (crash.kind, crash.step, crash.phase) == ('empty', 0, 'forward')
     assert (crash.error, crash.message) == ('IndexError', 'no boxes')
-    assert 'preflight_models.py:' in crash.place
+    assert 'preflight_models.py:' in crash.location
     assert dry_run.steps['empty'] == ()
     assert len(dry_run.steps['normal']) == 2
 
@@ -37,7 +37,7 @@ def test_a_graph_that_the_next_step_uses():
     # The second kind does not meet what the first has left behind.
     assert [crash.step for crash in dry_run.crashes] == [1, 1]
     (kept,) = dry_run.steps['normal'][0].kept
-    assert (kept.place, kept.used_again) == ('kept', True)
+    assert (kept.location, kept.used_again) == ('kept', True)
 
 
 def test_the_optimizer_steps_unless_a_gradient_is_bad():

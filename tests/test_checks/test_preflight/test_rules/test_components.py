@@ -10,7 +10,7 @@ from mmext.checks.config import DELETE
 
 
 @pytest.mark.parametrize(
-    ('place', 'key', 'near'),
+    ('position', 'key', 'near'),
     [
         ('model.backbone', 'dept', '(depth)'),
         ('model.neck', 'outchannels', 'out_channels'),
@@ -24,14 +24,14 @@ from mmext.checks.config import DELETE
         ('optim_wrapper.optimizer', 'beta', '(betas)'),
     ],
 )
-def test_unknown_argument(place, key, near):
+def test_unknown_argument(location, key, near):
     """Renamed where it can be nothing else, and the right one is free."""
     changes = {'optim_wrapper.optimizer': {'type': 'AdamW', 'betas': (0, 0)}}
     changes['model.neck'] = {'type': 'FPN', 'in_channels': [1], 'num_outs': 1}
-    (finding,) = lint({**changes, f'{place}.{key}': 1}, 'ARG001')
-    assert finding.key == f'{place}.{key}'
+    (finding,) = lint({**changes, f'{location}.{key}': 1}, 'ARG001')
+    assert finding.key == f'{location}.{key}'
     assert finding.names == (near.strip('()'),)
-    right = {f'{place}.{key}': DELETE, f'{place}.{near}': 1}
+    right = {f'{location}.{key}': DELETE, f'{location}.{near}': 1}
     assert finding.options == ({} if near[0] == '(' else right)
 
 

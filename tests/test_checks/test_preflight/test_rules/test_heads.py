@@ -35,7 +35,7 @@ def test_one_head(count, rule, text):
     assert [finding.rule for finding in findings] == ([rule] if rule else [])
     if rule:
         assert text in findings[0].message
-        # Both are said in the same place: which is meant is not known.
+        # Both are said in the same location: which is meant is not known.
         assert findings[0].options == {}
         assert findings[0].severity.name == (
             'ERROR' if count < 3 else 'WARNING'

@@ -160,7 +160,7 @@ def test_all_configs_of_the_hosts_have_no_false_errors():
     assert _check_hosts(1) >= 1400
 
 
-def _places(node, steps=()):
+def _locations(node, steps=()):
     """Keys of all values of the clean config."""
     items = ()
     if isinstance(node, dict):
@@ -169,7 +169,7 @@ def _places(node, steps=()):
         items = enumerate(node)
     for key, value in items:
         yield '.'.join(map(str, (*steps, key)))
-        yield from _places(value, (*steps, key))
+        yield from _locations(value, (*steps, key))
 
 
 JUNK = [
@@ -189,7 +189,7 @@ JUNK = [
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.sampled_from(sorted(_places(CLEAN))), st.sampled_from(JUNK))
+@given(st.sampled_from(sorted(_locations(CLEAN))), st.sampled_from(JUNK))
 def test_takes_any_value_anywhere(key, value):
     for finding in lint(Config(apply_options(CLEAN, {key: value}))):
         assert finding.message

@@ -8,7 +8,7 @@ import mmdet
 import pytest
 from mmengine.config import Config
 
-from mmext.checks.config.places import KeyPlace, config_files, key_place
+from mmext.checks.config.locations import KeyPlace, config_files, key_location
 from mmext.checks.config.syntax import used_names
 
 MMDET = Path(mmdet.__file__).parent / '.mim' / 'configs'
@@ -39,8 +39,8 @@ def write(tmp_path):
 
 
 def where(file, key):
-    place = key_place(file, key)
-    return Path(place.file).name, place.line
+    location = key_location(file, key)
+    return Path(location.file).name, location.line
 
 
 def test_one_file(write):
@@ -96,9 +96,9 @@ def test_values_that_replace_a_base(write, value, file):
 def test_what_no_file_sets(write):
     file = write('base.py', BASE)
     assert where(file, 'model.backbone.with_cp') == ('base.py', 5)
-    assert key_place(file, 'nothing') == KeyPlace('', 0)
-    assert key_place(file.parent / 'no.py', 'a') == KeyPlace('', 0)
-    assert key_place(Config({'a': 1}), 'a') == KeyPlace('', 0)
+    assert key_location(file, 'nothing') == KeyPlace('', 0)
+    assert key_location(file.parent / 'no.py', 'a') == KeyPlace('', 0)
+    assert key_location(Config({'a': 1}), 'a') == KeyPlace('', 0)
 
 
 def test_through_bases(write):
@@ -112,7 +112,7 @@ def test_through_bases(write):
     assert where(child, 'model.backbone.norm.type') == ('base.py', 2)
     assert where(child, 'model.backbone.x') == ('child.py', 2)
     assert where(child, 'size') == ('base.py', 1)
-    assert '..' not in key_place(child, 'size').file
+    assert '..' not in key_location(child, 'size').file
     assert where(Config.fromfile(child), 'size') == ('base.py', 1)
 
 
@@ -161,7 +161,7 @@ def test_changes_of_a_variable(write):
 def test_environment_and_what_cannot_be_parsed(write):
     file = write('a.py', "a = '{{$HOME:x}}'\nb = {{$PORT:8000}}\nc = 1\n")
     assert where(file, 'c') == ('a.py', 3)
-    assert key_place(write('b.py', 'a = = 1'), 'a') == KeyPlace('', 0)
+    assert key_location(write('b.py', 'a = = 1'), 'a') == KeyPlace('', 0)
 
 
 def test_packaged_configs(write):
@@ -169,10 +169,10 @@ def test_packaged_configs(write):
         'child.py',
         "_base_ = 'mmext::pidnet/pidnet_s_camvid.py'\nlr = 1\n",
     )
-    place = key_place(child, 'model.decode_head.num_classes')
-    line = Path(place.file).read_text().splitlines()[place.line - 1]
+    location = key_location(child, 'model.decode_head.num_classes')
+    line = Path(location.file).read_text().splitlines()[location.line - 1]
     assert 'num_classes' in line
-    assert Path(place.file).name == 'pidnet_s_camvid.py'
+    assert Path(location.file).name == 'pidnet_s_camvid.py'
 
 
 def test_imported_configs(write):
@@ -207,7 +207,7 @@ def test_bases_that_are_not_there(write):
 def test_circles_end(write):
     one = write('one.py', "_base_ = 'two.py'\n")
     write('two.py', "_base_ = 'one.py'\n")
-    assert key_place(one, 'a') == KeyPlace('', 0)
+    assert key_location(one, 'a') == KeyPlace('', 0)
     assert len(config_files(one)) == 2
 
 
@@ -244,9 +244,9 @@ def test_lines_of_shipped_configs_name_the_key_or_the_value(name):
     for key, value in _leaves(cfg.to_dict(), ''):
         if any('.' in step for step in key.split('.') if not step):
             continue
-        place = key_place(cfg, key)
-        lines = Path(place.file).read_text().splitlines()
-        line = lines[place.line - 1]
+        location = key_location(cfg, key)
+        lines = Path(location.file).read_text().splitlines()
+        line = lines[location.line - 1]
         assert key.rpartition('.')[2] in line or repr(value) in line, key
         count += 1
     assert count > 50

@@ -144,7 +144,7 @@ class KeyPlace(NamedTuple):
     line: int = 0
 
 
-def key_place(cfg: Config | str | Path, key: str) -> KeyPlace:
+def key_location(cfg: Config | str | Path, key: str) -> KeyPlace:
     """Find the file and the line that set a key of a config.
 
     Follows ``_base_`` (relative, ``mmdet::...``, lists), ``_base_.x`` and
@@ -157,7 +157,7 @@ def key_place(cfg: Config | str | Path, key: str) -> KeyPlace:
         key: Dotted, such as ``'model.backbone.with_cp'``.
 
     Returns:
-        The place. For a key that no file sets, such as a missing one, that
+        The location. For a key that no file sets, such as a missing one, that
         of the dict it would be in. Of YAML and JSON files the line is 0.
         Both parts are empty if there is no file, or it does not set any
         part of the key.
@@ -186,7 +186,7 @@ def config_files(file: str | Path) -> list[str]:
     return files
 
 
-# How many steps of the key are known, and the place.
+# How many steps of the key are known, and the location.
 _Match = tuple[int, KeyPlace]
 
 
