@@ -19,7 +19,7 @@ _OTHER_HEADS = frozenset(('rpn_head', 'reid'))
 # Heads that have one weight more, for masks of no class.
 _MASK_HEADS = ('MaskFormerHead', 'Mask2FormerHead', 'SideAdapterCLIPHead')
 
-# Key that holds the value -> what is done with it, see IgnorePlace.
+# Key that holds the value -> what is done with it, see IgnoreLocation.
 _ROLES = {
     'ignore_index': '',
     'ignore_label': '',
@@ -267,7 +267,7 @@ def _default_counts(node: ConfigNode, role: str, kind: str) -> bool:
 
 
 def _pads(node: ConfigNode, cfg: Mapping) -> tuple[str, tuple]:
-    """As ``pads`` and ``size`` of IgnorePlace; or ``'never'``."""
+    """As ``pads`` and ``size`` of IgnoreLocation; or ``'never'``."""
     size, steps = node.cfg.get('size'), None
     if node.name == 'data_preprocessor':
         steps = cfg

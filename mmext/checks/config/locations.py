@@ -163,7 +163,7 @@ def key_location(cfg: Config | str | Path, key: str) -> KeyPlace:
         part of the key.
 
     Examples:
-        >>> key_place(Config({'a': 1}), 'a')
+        >>> key_location(Config({'a': 1}), 'a')
         KeyPlace(file='', line=0)
     """
     file = cfg.filename if isinstance(cfg, Config) else str(cfg)

@@ -429,7 +429,7 @@ def report_html(report: PreflightReport) -> bytes:
         'worst': page.severity_word(report.worst()),
         'tiles': tiles,
         'word': page.severity_word,
-        'position': terminal.location_of,
+        'location': terminal.location_of,
         'changes': _changes,
         'rules': sorted({finding.rule for finding in report.findings}),
         'open': len(report.findings) <= _OPEN,

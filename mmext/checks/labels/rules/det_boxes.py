@@ -398,7 +398,7 @@ def _from_zero(facts: SampleFacts, expected: Expectations) -> Findings:
         yield new_finding(
             'boxes begin at 0, and at -1 when they are loaded',
             file=facts.sample.annotation,
-            key=there[0].position,
+            key=there[0].location,
             count=len(there),
         )
 

@@ -17,7 +17,6 @@ from helpers.preflight_models import dry_run_planted
 from mmext.checks.ddp import (
     NO_SEARCH,
     SEARCH,
-    STATIC,
     Explanation,
     Outcome,
     Step,
@@ -25,6 +24,7 @@ from mmext.checks.ddp import (
 )
 from mmext.checks.preflight.dry_run.run import dry_run_model, verdict_table
 
+STATIC = SyncSettings(static_graph=True)
 # What stands first in an outcome of the matrix; what is lost is the echo of
 # another process.
 OUTCOMES = {
