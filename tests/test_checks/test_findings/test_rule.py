@@ -114,7 +114,7 @@ def test_location_in_words():
     several = replace(
         finding, location=rows[0], related=tuple(rows[1:]), count=5
     )
-    assert several.location == 'images[0], images[1], images[2] and 2 more'
+    assert several.position == 'images[0], images[1], images[2] and 2 more'
 
 
 def test_the_reference_is_as_the_tool_makes_it():

@@ -86,7 +86,7 @@ def test_matches_pycocotools(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ('key', 'index', 'changes', 'position', 'message'),
+    ('key', 'index', 'changes', 'location', 'message'),
     [
         ('annotations', 17, {'bbox': [1, 2, 3]}, '.bbox', 'of length 4'),
         ('annotations', 5, {'id': 1 << 63}, '.id', '`int` <= 9223372036854'),

@@ -55,7 +55,7 @@ def test_minus_one_of_labels_is_loaded_as_255(dtype):
 
 
 @pytest.mark.parametrize(
-    ('array', 'position'),
+    ('array', 'location'),
     [
         (np.array([[0, 0.5]]), '0.5 at y=0, x=1'),
         (np.array([[0, np.nan]]), 'nan at y=0, x=1'),

@@ -89,7 +89,7 @@ def test_what_is_no_file_of_annotations(text):
 
 
 @pytest.mark.parametrize(
-    ('change', 'position'),
+    ('change', 'location'),
     [
         ({'id': '7'}, 'annotations[0].segments_info[1].id'),
         ({'bbox': [1, 2]}, 'annotations[0].segments_info[1].bbox'),

@@ -10,7 +10,7 @@ from mmext.checks.config import DELETE
 
 
 @pytest.mark.parametrize(
-    ('position', 'key', 'near'),
+    ('location', 'key', 'near'),
     [
         ('model.backbone', 'dept', '(depth)'),
         ('model.neck', 'outchannels', 'out_channels'),
