@@ -20,7 +20,6 @@ from mmext.checks.preflight.report import (
     report_html,
     report_json,
     report_sarif,
-    sort_findings,
 )
 
 
@@ -83,21 +82,6 @@ def test_sarif(tmp_path, monkeypatch):
     ]
     prints = {str(item['partialFingerprints']) for item in run['results']}
     assert len(prints) == 2
-
-
-def test_order():
-    findings = [
-        finding('B001', Severity.INFO),
-        finding('B001', Severity.ERROR, 'b'),
-        finding('B001', Severity.ERROR, 'a'),
-        finding('A001', Severity.WARNING),
-    ]
-    assert [(f.rule, f.key) for f in sort_findings(findings)] == [
-        ('B001', 'a'),
-        ('B001', 'b'),
-        ('A001', ''),
-        ('B001', ''),
-    ]
 
 
 def test_batches():
@@ -229,10 +213,3 @@ def test_page_has_all_parts():
         'weights are random',
     ):
         assert part in page
-
-
-def test_texts_of_the_page_are_escaped():
-    page = report_html(sample_report()).decode()
-    assert 'no gradient &lt;script&gt;' in page
-    assert page.count('<script>') == 1
-    assert "default-src 'none'" in page.replace('&#39;', "'")
