@@ -5,8 +5,6 @@ from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 
-import mmdet
-import mmseg
 import pytest
 import torch
 from helpers import toy_training as toy
@@ -201,39 +199,6 @@ def test_another_runner_may_be_named():
     cfg = {FLAG: True, 'model_wrapper_cfg': {'type': DDP}}
     assert len(find_misplaced_keys(cfg, Runner)) == 1
     assert find_misplaced_keys(cfg, PortableRunner) == []
-
-
-OURS = sorted((ROOT / 'configs').rglob('*.py'))
-
-
-@pytest.mark.parametrize('path', OURS, ids=lambda path: path.stem)
-def test_our_configs_are_clean(path):
-    cfg = Config.fromfile(path)
-    assert find_misplaced_keys(cfg) == []
-    assert not cfg.get(FLAG), 'no parameter of ours is unused'
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('host', [mmdet, mmseg])
-def test_configs_of_the_hosts_are_clean(host):
-    """Each 20th, and all that have one of the settings."""
-    folder = Path(host.__file__).parent / '.mim' / 'configs'
-    paths = sorted(folder.rglob('*.py'))
-    with_setting = [
-        path
-        for path in paths
-        if any(key in path.read_text() for key in RIGHT_PLACES)
-    ]
-    loaded = 0
-    for path in {*paths[::20], *with_setting}:
-        try:
-            cfg = Config.fromfile(path)
-        except (ImportError, FileNotFoundError):
-            continue  # of a package that is not here, or broken as shipped
-        loaded += 1
-        for runner in (None, 'Runner'):
-            assert find_misplaced_keys(cfg, runner) == [], path
-    assert loaded >= 40
 
 
 def wrong_toy(**changes):
