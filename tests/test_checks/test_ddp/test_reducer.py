@@ -99,19 +99,6 @@ def test_a_gradient_has_the_layout_that_its_bucket_was_made_for():
     assert outcome(none) == (Outcome.UNEXPECTED, 0, ('b',))
 
 
-def test_what_is_returned_but_in_no_loss():
-    # With the search, an empty gradient reaches b in every step; with a
-    # static graph in the first only.
-    returned = step('c a', reachable='abc')
-    assert outcome(returned)[0] is Outcome.UNFINISHED
-    assert outcome(returned, find_unused_parameters=True) == OK
-    assert outcome(returned, returned, static_graph=True) == (
-        Outcome.UNFINISHED,
-        1,
-        ('b',),
-    )
-
-
 def test_used_outside_of_forward():
     outside = step('b c a', reachable='ac')
     assert outcome(outside) == OK
