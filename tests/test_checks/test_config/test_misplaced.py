@@ -233,21 +233,8 @@ FSDP = 'MMFullyShardedDataParallel'
 @pytest.mark.parametrize(
     ('top', 'key', 'remedy'),
     [
-        (
-            {},
-            'static_graph',
-            "model_wrapper_cfg = dict(type='mmext.DistributedDataParallel', "
-            'static_graph=True)',
-        ),
         ({'model_wrapper_cfg': {'type': FSDP}}, FLAG, 'remove it'),
         ({'strategy': {'type': 'FSDPStrategy'}}, FLAG, 'remove it'),
-        (
-            {'runner_type': 'Runner', FLAG: True},
-            'static_graph',
-            "model_wrapper_cfg = dict(type='MMDistributedDataParallel', "
-            'broadcast_buffers=False, find_unused_parameters=True, '
-            'static_graph=True)',
-        ),
         (
             {'strategy': {'type': 'DDPStrategy', 'model_wrapper': {1: 2}}},
             'static_graph',
@@ -390,23 +377,17 @@ def test_reports_what_a_class_does_not_take(name, kind, key):
         ('custom_hooks.0', Checkpointing, 'with_cp'),
         ('model_wrapper_cfg', DDP, 'static_graph'),
         ('model_wrapper_cfg', Free, 'with_cp'),
+        # Dicts without a type, which somebody takes.
+        ('model.head.encoder', None, 'with_cp'),
+        ('optim_wrapper.paramwise_cfg.custom_keys', None, 'with_cp'),
+        ('a_variable.train_cfg', None, 'with_cp'),
     ],
 )
 def test_leaves_what_is_right_or_unknown(name, kind, key):
-    cfg = put(config(), at(name), 'type', kind)
+    cfg = config()
+    if kind is not None:
+        cfg = put(cfg, at(name), 'type', kind)
     assert find(put(cfg, at(name), key, True)) == []
-
-
-@pytest.mark.parametrize(
-    'name',
-    [
-        'model.head.encoder',
-        'optim_wrapper.paramwise_cfg.custom_keys',
-        'a_variable.train_cfg',
-    ],
-)
-def test_leaves_with_cp_in_dicts_that_somebody_takes(name):
-    assert find(put(config(), at(name), 'with_cp', True)) == []
 
 
 @pytest.mark.parametrize('key', KEYS)
