@@ -109,7 +109,7 @@ def box_source(
                     box=box,
                     label=0,
                     class_name='cat',
-                    position=f'instance {number}',
+                    location=f'instance {number}',
                 )
                 for number, box in enumerate(own)
             ),
