@@ -167,17 +167,6 @@ def test_what_own_code_names_is_a_warning(own_code):
     check_misplaced_keys(own_code)
 
 
-@pytest.mark.parametrize(
-    'own', [['static_graph', 'broadcast_*'], ('static*', NOWHERE)]
-)
-def test_own_keys(own_code, own):
-    own_code.own_keys = own
-    assert find_misplaced_keys(own_code) == []
-    own_code.own_keys = ['model.static_graph', NOWHERE]
-    (misplaced,) = find_misplaced_keys(own_code)
-    assert misplaced.location == 'static_graph'
-
-
 @pytest.mark.parametrize('own', ['static_graph', [1], None])
 def test_rejects_senseless_own_keys(own_code, own):
     own_code.own_keys = own

@@ -25,10 +25,10 @@ LOAD = {'type': 'LoadImageFromFile'}
 PACK = {'type': 'PackDetInputs'}
 
 
-@pytest.fixture(params=['mmdet'])
-def scope(request):
-    with DefaultScope.overwrite_default_scope(request.param):
-        yield request.param
+@pytest.fixture
+def scope():
+    with DefaultScope.overwrite_default_scope('mmdet'):
+        yield
 
 
 def names(steps):
@@ -36,11 +36,6 @@ def names(steps):
 
 
 def test_fields_of_others(scope):
-    panoptic = pipeline_fields([{'type': 'LoadPanopticAnnotations'}])
-    assert panoptic.panoptic
-    assert panoptic.semantic
-    assert panoptic.masks
-    assert not panoptic.polygons
     proposals = {'type': 'LoadProposals', 'num_max_proposals': 30}
     assert pipeline_fields([proposals]).proposals == 30
     track = {'type': 'LoadTrackAnnotations', 'with_mask': True}
@@ -90,12 +85,7 @@ def test_keeps_steps_that_no_host_has(scope):
     [
         ('PackDetInputs', {'boxes': True}, 'detection'),
         ('PackDetInputs', {}, 'detection'),
-        ('PackDetInputs', {'boxes': True, 'masks': True}, 'instance'),
-        ('PackDetInputs', {'masks': True, 'panoptic': True}, 'panoptic'),
         ('PackTrackInputs', {'masks': True}, 'tracking'),
-        ('PackSegInputs', {'semantic': True}, 'semantic'),
-        ('PackSegInputs', {'depth': True}, 'depth'),
-        ('PackInputs', {}, 'classification'),
     ],
 )
 def test_task(pack, fields, task):
