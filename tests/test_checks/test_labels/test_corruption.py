@@ -97,7 +97,7 @@ def assert_found(plant: Plant, planted, report, code: int) -> None:
     (group,) = groups
     first = group.examples[0]
     assert first.file == str(planted.file)
-    assert (first.position, first.value) == (planted.location, planted.value)
+    assert (first.position, first.value) == (planted.position, planted.value)
     assert (group.count, group.num_files) == (planted.count, planted.files)
     findings = planted.findings
     if findings is None:
