@@ -15,39 +15,11 @@ def load(name: str) -> dict:
     return Config.fromfile(mmext.config_path(name)).to_dict()
 
 
-def test_heads_of_a_segmentor():
-    heads = read_heads(load('pidnet/pidnet_s_camvid.py')['model'])
-    (head,) = heads
-    assert head.location == 'model.decode_head'
-    assert (head.num_classes, head.ignore_index) == (11, 11)
-    assert [len(weights) for _, weights in head.class_weights] == [11, 11, 11]
-    assert head.losses[2] == (
-        'model.decode_head.loss_decode[2]',
-        'mmext.CheckedBoundaryLoss',
-    )
-
-
 def test_heads_of_masks_weigh_masks_of_no_class():
     head = {'num_classes': 3, 'loss_cls': {'type': 'X', 'class_weight': [1]}}
     for kind in ('Mask2FormerHead', 'mmseg.MaskFormerHead'):
         assert read_heads({'decode_head': {**head, 'type': kind}})[0].of_masks
     assert not read_heads({'head': {**head, 'type': 'FCNHead'}})[0].of_masks
-
-
-def test_ignore_locations_are_those_that_are_read():
-    ignored = read_ignore_locations(load('pidnet/pidnet_s_camvid.py'))
-    locations = {item.location: item.value for item in ignored}
-    assert set(locations.values()) == {11}
-    for where in (
-        'model.data_preprocessor.seg_pad_val',
-        'model.decode_head.ignore_index',
-        'train_dataloader.dataset.ignore_index',
-        'val_evaluator.ignore_index',
-    ):
-        assert where in locations
-    assert not any(
-        location.startswith('train_pipeline') for location in locations
-    )
 
 
 CRITERION = {'type': 'OhemCrossEntropy'}

@@ -1,6 +1,5 @@
 """Where configs set their keys."""
 
-import ast
 import json
 from pathlib import Path
 
@@ -9,7 +8,6 @@ import pytest
 from mmengine.config import Config
 
 from mmext.checks.config.locations import KeyPlace, config_files, key_location
-from mmext.checks.config.syntax import used_names
 
 MMDET = Path(mmdet.__file__).parent / '.mim' / 'configs'
 BASE = """\
@@ -41,15 +39,6 @@ def write(tmp_path):
 def where(file, key):
     location = key_location(file, key)
     return Path(location.file).name, location.line
-
-
-def test_one_file(write):
-    file = write('base.py', BASE)
-    assert where(file, 'model') == ('base.py', 3)
-    assert where(file, 'model.backbone.depth') == ('base.py', 6)
-    assert where(file, 'model.backbone.norm.eps') == ('base.py', 2)
-    assert where(file, 'model.heads[1].a') == ('base.py', 10)
-    assert where(file, 'model.heads.-1.a') == ('base.py', 10)
 
 
 NESTED = "a = dict(b=[1,\n  {'c': 2,\n   'd': 3}])"
@@ -250,21 +239,3 @@ def test_lines_of_shipped_configs_name_the_key_or_the_value(name):
         assert key.rpartition('.')[2] in line or repr(value) in line, key
         count += 1
     assert count > 50
-
-
-@pytest.mark.parametrize(
-    ('text', 'names'),
-    [
-        ('a = b', {'b'}),
-        ('a = [b for b in c]', {'b', 'c'}),
-        ("a = 'models/b.py'", set()),
-        ("a = '{{ _base_.b }}'", {'b'}),
-        ('a = {{_base_.b.c}}', {'b'}),
-        ("a = _base_['b']", {'b'}),
-        ("a['b'] = 1", set()),
-        ('a.update(b=c)', {'c'}),
-        ('a = dict(**b)', {'b', 'dict'}),
-    ],
-)
-def test_names_that_are_used(text, names):
-    assert {name for name, _ in used_names(ast.parse(text))} == names

@@ -107,26 +107,6 @@ def test_rejects_roots_that_are_no_text(name: str):
         apply_data_root(make(**{name: ''}))
 
 
-def test_child_config_and_option(tmp_path):
-    """The two ways a user sets it, on a shipped config."""
-    child = tmp_path / 'child.py'
-    child.write_text(
-        "_base_ = 'mmext::_base_/datasets/coco_instance_lsj.py'\n"
-        "data_root = 'elsewhere/coco'\n"
-    )
-    by_child = apply_data_root(Config.fromfile(child))
-    path = mmext.config_path('_base_/datasets/coco_instance_lsj.py')
-    by_option = Config.fromfile(path)
-    by_option.merge_from_dict(dict(data_root='elsewhere/coco'))
-    for cfg in (by_child, apply_data_root(by_option)):
-        inner = cfg.train_dataloader.dataset.dataset
-        assert inner.data_root == 'elsewhere/coco'
-        assert cfg.val_dataloader.dataset.data_root == 'elsewhere/coco'
-        assert cfg.test_evaluator.ann_file == (
-            'elsewhere/coco/annotations/instances_val2017.json'
-        )
-
-
 @pytest.mark.parametrize('key', ['val_evaluator[1]', 'val_evaluator.1'])
 def test_options_take_keys_as_messages_give_them(key):
     cfg = make(val_evaluator=[dict(type='M'), dict(type='N')])

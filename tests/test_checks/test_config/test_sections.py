@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 from mmdet.models import ResNeXt
-from mmengine.config import Config, ConfigDict
+from mmengine.config import Config
 from mmengine.model import BaseModule
-from mmengine.registry import HOOKS, LOOPS, MODELS, OPTIMIZERS
 from torch import nn
 
 from mmext.checks.config.misplaced import (
@@ -18,12 +17,9 @@ from mmext.checks.config.misplaced import (
 )
 from mmext.checks.config.sections import (
     SECTIONS,
-    find_component,
     swallows,
     takes,
-    walk_nodes,
 )
-from mmext.checks.config.walk import join_key
 
 
 class Plain(nn.Module):
@@ -114,60 +110,6 @@ def test_forwarding_can_be_taken_for_granted():
     assert takes(KeepingAndForwarding, 'static_graph', forwards=True) is False
 
 
-@pytest.mark.parametrize(
-    ('kind', 'registry', 'scope', 'name'),
-    [
-        ('mmdet.ResNet', MODELS, 'mmengine', 'mmdet'),
-        ('ResNet', MODELS, 'mmdet', 'mmdet'),
-        ('ResNet', MODELS, 'mmseg', 'mmseg'),
-        ('SGD', OPTIMIZERS, 'mmdet', 'torch'),
-        ('SGD', OPTIMIZERS, 'nobody', 'torch'),
-        ('torch.optim.SGD', OPTIMIZERS, 'mmdet', 'torch'),
-        ('mmext.ClassCountCheckHook', HOOKS, 'mmdet', 'mmext'),
-        (nn.Linear, MODELS, 'mmdet', 'torch'),
-    ],
-)
-def test_finds_classes(kind, registry, scope, name):
-    component = find_component(kind, [LOOPS, registry], scope)
-    assert component.__module__.split('.')[0] == name
-    assert (
-        component.__name__
-        == str(getattr(kind, '__name__', kind)).split('.')[-1]
-    )
-
-
-@pytest.mark.parametrize(
-    'kind', ['NoSuchThing', 'nobody.X', 'mmdet.NoSuchThing', None, 3, 'a.b.C']
-)
-def test_does_not_guess(kind):
-    assert find_component(kind, [MODELS], 'mmdet') is None
-
-
-def test_walks_all_dicts_with_scope_and_parent():
-    cfg = ConfigDict(
-        type='A',
-        part=dict(_scope_='mmseg', heads=[dict(type='B'), (dict(c=1), 2)]),
-        custom_keys=dict(backbone=dict(lr_mult=0.1)),
-        text='x',
-    )
-    nodes = list(walk_nodes(cfg, ('model',), 'mmdet'))
-    assert [join_key(section.path) for section in nodes] == [
-        'model',
-        'model.part',
-        'model.part.heads[0]',
-        'model.part.heads[1][0]',
-    ]
-    assert [section.scope for section in nodes] == ['mmdet'] + ['mmseg'] * 3
-    assert [section.name for section in nodes] == [
-        'model',
-        'part',
-        'heads',
-        'heads',
-    ]
-    assert nodes[0].parent is None
-    assert nodes[3].parent is nodes[1]
-
-
 def test_sections_are_those_of_the_runners():
     """All that MMEngine's runners take is either looked at or no dict."""
     import inspect
@@ -223,17 +165,6 @@ def test_what_own_code_names_is_a_warning(own_code):
     assert 'static_graph' not in str(info.value)
     own_code.pop(NOWHERE)
     check_misplaced_keys(own_code)
-
-
-@pytest.mark.parametrize(
-    'own', [['static_graph', 'broadcast_*'], ('static*', NOWHERE)]
-)
-def test_own_keys(own_code, own):
-    own_code.own_keys = own
-    assert find_misplaced_keys(own_code) == []
-    own_code.own_keys = ['model.static_graph', NOWHERE]
-    (misplaced,) = find_misplaced_keys(own_code)
-    assert misplaced.location == 'static_graph'
 
 
 @pytest.mark.parametrize('own', ['static_graph', [1], None])

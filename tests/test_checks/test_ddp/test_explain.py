@@ -47,13 +47,6 @@ def evaluate(lines):
     return values
 
 
-def test_unused():
-    advice = find_advice([usage('a b', 'c')], SyncSettings())
-    assert [item.config for item in advice] == ['', FIND]
-    assert 'for c: use it in the loss' in advice[0].text
-    assert 'requires_grad_(False)' in advice[0].text
-
-
 def test_unused_and_reentrant():
     given = [usage('a b1', 'c', 'b')]
     in_model, hook, static = find_advice(given, SyncSettings())
@@ -64,12 +57,6 @@ def test_unused_and_reentrant():
     in_model, hook, _ = find_advice(given, SyncSettings(True))
     assert in_model.text.endswith('This alone is not enough.')
     assert 'find_unused_parameters' not in evaluate(hook.config)
-
-
-def test_reentrant_part_used_twice():
-    hook, static = configs([usage('a b1 b2', '', 'b')], SyncSettings())
-    assert set(evaluate(hook)) == {'default_hooks'}
-    assert 'static_graph' in static
 
 
 def test_a_part_that_does_not_learn_is_not_hidden_by_a_flag():

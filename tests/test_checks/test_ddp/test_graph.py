@@ -1,6 +1,5 @@
 """Tensors in outputs, as DDP finds and the wrapper opens them; graphs."""
 
-import collections
 
 import pytest
 import torch
@@ -14,9 +13,6 @@ from mmext.checks.ddp.graph import (
     joined,
     named_tensors,
     open_output,
-    passed_tensors,
-    searched_tensors,
-    trainable_tensors,
     unopened_containers,
 )
 
@@ -82,15 +78,6 @@ def test_what_cannot_be_copied_is_left_as_it_is():
     assert closed[0] is output[0]
 
 
-def test_ddp_looks_in_two_ways():
-    output = [OwnDict(losses()), collections.deque([torch.ones(1)])]
-    assert len(searched_tensors(output)) == 2
-    assert passed_tensors(output) == []
-    output = collections.deque(losses().values())
-    assert searched_tensors(output) == []
-    assert len(passed_tensors(output)) == 2
-
-
 def test_a_joint_backward_reaches_all():
     model, other = nn.Linear(2, 2), nn.Linear(2, 2)
     x = torch.ones(1, 2, requires_grad=True)
@@ -106,29 +93,12 @@ def test_a_joint_backward_reaches_all():
     assert joined([1, None]) == [1, None]
 
 
-@pytest.mark.parametrize(
-    'value', [{'a': [torch.ones(1)]}, torch.ones(1), None]
-)
-def test_trainable_tensors(value):
-    assert trainable_tensors(value) == []
-    weight = nn.Parameter(torch.ones(1))
-    assert trainable_tensors({'x': [value, weight]}) == [weight]
-
-
 def test_named_tensors_go_by_the_outermost_key():
     a, b = torch.zeros(1), torch.zeros(2)
     assert {k: len(v) for k, v in named_tensors({'x': [a, b]}).items()} == {
         'x': 2
     }
     assert [len(t) for t in named_tensors((a, b))['']] == [1, 2]
-
-
-def test_leaves_of_a_graph():
-    used, unused = nn.Linear(2, 2), nn.Linear(2, 2)
-    out = used(torch.ones(1, 2)).relu()
-    assert graph_leaves([out]) == {id(p) for p in used.parameters()}
-    assert not graph_leaves([out.detach(), torch.ones(1)])
-    assert graph_leaves([unused.bias]) == {id(unused.bias)}
 
 
 def test_a_long_graph_is_no_recursion():

@@ -177,19 +177,6 @@ def test_locations():
     assert locations(SimpleNamespace(inner=graph())) == {'0.value': 1}
 
 
-def test_what_has_no_graph():
-    assert locations(torch.ones(2)) == {}
-    assert locations(graph().detach()) == {}
-    assert locations(torch.ones(2, requires_grad=True)) == {}
-    assert locations([graph, 'text', None, 1]) == {}
-
-
-def test_buffers():
-    model = nn.BatchNorm1d(2)
-    model.running_mean = graph()
-    assert list(kept_tensors(model)) == ['running_mean']
-
-
 def test_a_circle_ends():
     value = [graph()]
     value.append(value)

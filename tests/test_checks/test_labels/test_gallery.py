@@ -247,15 +247,6 @@ def test_boxes_that_a_finding_is_about():
     assert about() == []
 
 
-def files_of(**paths) -> SampleFiles:
-    sample = Sample(index=0, **paths)
-    source = SplitSource(
-        Expectations(num_classes=3, classes=('cat',)),
-        lambda: iter([sample]),
-    )
-    return SampleFiles(sample, source)
-
-
 @pytest.mark.parametrize('orientation', range(1, 9))
 def test_turned_as_exif_says(tmp_path, orientation):
     pixels = np.zeros((20, 40, 3), np.uint8)
@@ -264,7 +255,9 @@ def test_turned_as_exif_says(tmp_path, orientation):
     exif[0x0112] = orientation
     path = tmp_path / 'a.png'
     Image.fromarray(pixels).save(path, exif=exif)
-    image, size = files_of(image=str(path)).image
+    sample = Sample(index=0, image=str(path))
+    source = SplitSource(Expectations(), lambda: iter([sample]))
+    image, size = SampleFiles(sample, source).image
     assert size == image.shape[1::-1]
     wanted = np.asarray(ImageOps.exif_transpose(Image.open(path)))
     assert (image == wanted).all()

@@ -164,16 +164,3 @@ def test_bccd(shared_path, tmp_path, checkout):
             '(181, 329, 181, 329)',
             '(504, 337, 504, 337)',
         ]
-
-
-@pytest.mark.slow
-def test_camvid(shared_path, tmp_path, checkout):
-    root = shared_path('data/camvid')
-    config = checkout / 'configs/pidnet/pidnet_s_camvid.py'
-    folders = {'masks': root / 'trainannot', 'images': root / 'train'}
-    for way in (
-        {'config': config, 'options': {'data_root': f'{root}/'}},
-        {**folders, 'num_classes': 11, 'ignore_index': 11},
-    ):
-        code, report = check(tmp_path, **way)
-        assert (code, errors(report)) == (0, [])

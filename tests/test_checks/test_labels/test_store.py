@@ -30,21 +30,6 @@ def store(tmp_path):
         yield store
 
 
-def test_gives_back_what_was_written_after_it_was_closed(tmp_path):
-    with FactStore(tmp_path / 'facts.db') as store:
-        store.write([row('a'), row('a', kind='image', stamp='')])
-    with FactStore(tmp_path / 'facts.db') as store:
-        assert store.stamps(
-            [('b', 'mask'), ('a', 'mask'), ('a', 'image')]
-        ) == [
-            None,
-            ('1', '9'),
-            ('1', ''),
-        ]
-        assert facts_of(store, ['a', 'b', 'a']) == [b'f', None, b'f']
-        assert len(store) == 2
-
-
 def test_thousands_of_keys_against_a_dictionary(store):
     rng = random.Random(0)
     names = [f'folder/{rng.randrange(10**6)}.png' for _ in range(5000)]

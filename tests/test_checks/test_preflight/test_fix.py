@@ -25,15 +25,6 @@ def finding(rule: str, severity=Severity.ERROR, **options) -> Finding:
     )
 
 
-def test_changes_of_all_findings():
-    changes = collect_changes(
-        [finding('A001', a=1), finding('B001', b__c=2), finding('C001')]
-    )
-    assert changes.options == {'a': 1, 'b.c': 2}
-    assert changes.reasons == {'a': 'A001: m', 'b.c': 'B001: m'}
-    assert changes.refused == ()
-
-
 def test_contradictions():
     changes = collect_changes(
         [

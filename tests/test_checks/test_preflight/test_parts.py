@@ -13,26 +13,6 @@ import mmext
 SMALL = ('--batches', 'normal', '--image-size', '64', '64')
 CLEAN = mmext.config_path('pidnet/pidnet_small_shapes.py')
 
-# Text of a config -> the key of the finding, and what it says.
-ONE_BY_ONE = {
-    'merged optimizer': (
-        "optim_wrapper = dict(optimizer=dict(type='AdamW', lr=1e-4))",
-        'optim_wrapper.optimizer',
-        '_delete_=True',
-    ),
-    'constructor that wants other fields': (
-        'optim_wrapper = dict('
-        "constructor='mmseg.LearningRateDecayOptimizerConstructor', "
-        'paramwise_cfg=dict(decay_rate=0.9))',
-        'optim_wrapper',
-        'in add_params)',
-    ),
-    'wrong learning rate': (
-        "optim_wrapper = dict(optimizer=dict(lr='0.01'))",
-        'optim_wrapper.optimizer',
-        "'<' not supported between instances of 'str' and 'float'",
-    ),
-}
 # All in one config: a part that fails does not hide the next.
 TOGETHER = {
     'default_hooks.logger': (
@@ -117,20 +97,6 @@ def built(report: dict) -> dict[str, dict]:
         for finding in report['findings']
         if finding['rule'] == 'BUILD001'
     }
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('name', ONE_BY_ONE)
-def test_optimizer_that_cannot_be_built(name, check):
-    text, key, says = ONE_BY_ONE[name]
-    code, report = check(text, '--no-labels')
-    assert code == 1
-    (finding,) = (item for item in report['findings'] if item['severity'] == 2)
-    assert finding['rule'] in ('ARG001', 'BUILD001')
-    assert finding['key'].startswith(key)
-    assert says in finding['message'] + finding['remedy']
-    assert Path(finding['file']).name == 'mine.py'
-    assert finding['line'] == 2
 
 
 def test_parts_that_cannot_be_built(check, monkeypatch):

@@ -8,19 +8,12 @@ import pytest
 from helpers.preflight_reports import sample_report
 from rich.console import Console
 
-from mmext.checks.ddp import StepUsage, UnusedParameter, UnusedReason
-from mmext.checks.ddp.ready_gradients import ReadyGradient
 from mmext.checks.findings import Finding, Location, Severity
-from mmext.checks.preflight.dry_run.crashes import Crash
-from mmext.checks.preflight.dry_run.run import DryRun
-from mmext.checks.preflight.dry_run.step import LossTerm, StepRecord
 from mmext.checks.preflight.report import (
-    make_batch_reports,
     print_report,
     report_html,
     report_json,
     report_sarif,
-    sort_findings,
 )
 
 
@@ -83,41 +76,6 @@ def test_sarif(tmp_path, monkeypatch):
     ]
     prints = {str(item['partialFingerprints']) for item in run['results']}
     assert len(prints) == 2
-
-
-def test_order():
-    findings = [
-        finding('B001', Severity.INFO),
-        finding('B001', Severity.ERROR, 'b'),
-        finding('B001', Severity.ERROR, 'a'),
-        finding('A001', Severity.WARNING),
-    ]
-    assert [(f.rule, f.key) for f in sort_findings(findings)] == [
-        ('B001', 'a'),
-        ('B001', 'b'),
-        ('A001', ''),
-        ('B001', ''),
-    ]
-
-
-def test_batches():
-    use = UnusedParameter(UnusedReason.NEVER_USED)
-    usage = StepUsage(
-        ('a', 'b'), (ReadyGradient('a', 0),), frozenset('a'), unused={'b': use}
-    )
-    losses = (
-        LossTerm('loss', 2.0, True, True, True),
-        LossTerm('acc', 50.0, True, False, False),
-    )
-    step = StepRecord(kind='normal', step=0, usage=usage, losses=losses)
-    crash = Crash('empty', 0, 'forward', 'IndexError', 'out of range')
-    dry_run = DryRun(steps={'normal': (step,), 'empty': ()}, crashes=(crash,))
-    normal, empty = make_batch_reports(dry_run)
-    assert (normal.steps, normal.losses, normal.unused) == (1, {'loss': 2}, 1)
-    assert (empty.steps, empty.error) == (
-        0,
-        'IndexError in step 1 (forward): out of range',
-    )
 
 
 def text_of(report, width: int = 200, **options) -> str:
@@ -229,10 +187,3 @@ def test_page_has_all_parts():
         'weights are random',
     ):
         assert part in page
-
-
-def test_texts_of_the_page_are_escaped():
-    page = report_html(sample_report()).decode()
-    assert 'no gradient &lt;script&gt;' in page
-    assert page.count('<script>') == 1
-    assert "default-src 'none'" in page.replace('&#39;', "'")

@@ -53,7 +53,11 @@ def test_clean(clean, tmp_path):
     assert 'incomplete: labels were not checked' in text
     written = json.loads((tmp_path / 'a.json').read_bytes())
     assert written['task'] == 'semantic'
-    assert [batch['kind'] for batch in written['batches']] == ['normal']
+    (batch,) = written['batches']
+    assert (batch['kind'], batch['steps']) == ('normal', 2)
+    # What is logged beside the losses is none.
+    assert all('loss' in name for name in batch['losses'])
+    assert batch['losses']
     rows = written['verdicts']['rows']
     assert [row['works'] for row in rows if row['current']] == [True]
     assert b'Preflight' in (tmp_path / 'a.html').read_bytes()

@@ -223,13 +223,6 @@ def test_void_may_be_a_class_without_a_pixel():
     assert fixed.changes == ()
 
 
-@pytest.mark.parametrize('content', [b'', b'no picture', png(LABELS)[:60]])
-def test_damaged_files_are_left(content):
-    assert fix_mask(content, WITH_CV2).content == content
-    assert not needs_fix(read_mask_facts(content), WITH_CV2)
-    assert not needs_fix(None, WITH_CV2)
-
-
 def test_maps_of_panoptic_ids_are_left():
     expected = Expectations(task='panoptic', num_classes=3)
     content = channels(LABELS)

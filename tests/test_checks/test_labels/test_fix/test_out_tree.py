@@ -8,14 +8,6 @@ from mmext.checks.labels.fix.fix_labels import (
 )
 
 
-def test_common_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert common_folder([]) == ''
-    assert common_folder(['a/b']) == str(tmp_path / 'a' / 'b')
-    folders = ['a/b/../c', str(tmp_path / 'a' / 'c' / 'd'), './a/cd']
-    assert common_folder(folders) == str(tmp_path / 'a')
-
-
 def test_common_folder_of_urls():
     folders = ['s3://data/a/train', 's3://data/a/val']
     assert common_folder(folders) == 's3://data/a'

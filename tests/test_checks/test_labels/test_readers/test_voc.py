@@ -2,7 +2,6 @@
 
 import pytest
 
-from mmext.checks.labels.facts import BoxFacts
 from mmext.checks.labels.readers.voc import read_voc
 
 PLAIN = b"""<?xml version="1.0"?>
@@ -20,23 +19,6 @@ PLAIN = b"""<?xml version="1.0"?>
   </object>
 </annotation>
 """
-
-
-def test_plain_file():
-    file = read_voc(PLAIN)
-    assert (file.image, file.width, file.height) == ('a.jpg', 640, 480)
-    assert file.error is None
-    assert file.boxes == (
-        BoxFacts(
-            box=(1.0, 2.5, 30.0, 40.0), class_name='RBC', location='object[0]'
-        ),
-        BoxFacts(
-            box=(5.0, 6.0, -5.0, 6.0),
-            class_name='WBC ',
-            location='object[1]',
-            ignored=True,
-        ),
-    )
 
 
 # What is written, and what it takes the place of.

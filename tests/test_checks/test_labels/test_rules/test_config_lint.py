@@ -1,5 +1,5 @@
 import pytest
-from helpers.label_facts import EXPECTED, findings_of, mask_of, only, sample_of
+from helpers.label_facts import EXPECTED, findings_of, mask_of, sample_of
 from msgspec.structs import replace
 
 from mmext.checks.findings import Severity
@@ -104,12 +104,6 @@ def test_a_default_that_is_not_known_to_matter():
     assert finding.remedy.startswith('set ignore_label=255 of Ohem')
 
 
-def test_reduced_background_is_fine():
-    good = expect(reduce_zero_label=True)
-    samples = [sample_of(mask=mask_of({0: 40, 1: 30, 2: 20, 3: 10}))]
-    assert findings_of(samples, good) == []
-
-
 @pytest.mark.parametrize(
     ('values', 'right'),
     [
@@ -140,10 +134,3 @@ def test_the_values_tell_which_reduction_is_right(values, right):
         assert 'data set alone' in findings[0].remedy
     else:
         assert f'reduce_zero_label={right} of' in findings[0].remedy
-
-
-def test_splits_share_a_finding():
-    wrong = expect({'num_classes': 4})
-    samples = [*SAMPLES, sample_of(1, 'val')]
-    finding = only('CFG003', samples, wrong, replace(wrong, split='val'))
-    assert len(finding) == 1

@@ -11,7 +11,7 @@ from mmext.checks.labels.facts import SampleFacts
 from mmext.checks.labels.readers.coco import read_coco, read_rle
 from mmext.checks.labels.rules.registry import RULES
 from mmext.checks.labels.sources import coco
-from mmext.checks.labels.sources.coco import coco_class_counts, coco_samples
+from mmext.checks.labels.sources.coco import coco_samples
 
 CLASSES = ('cat', 'dog')
 
@@ -55,23 +55,6 @@ def findings(samples) -> list:
     ]
 
 
-def test_samples():
-    beyond = note(2, 6, (60, 2, 10, 20), category_id=4)
-    file = read_coco(content([note(1), beyond]))
-    samples = list(coco_samples(file, 'a.json', 'images', CLASSES))
-    assert [sample.image for sample in samples] == [
-        'images/d/0.jpg',
-        'images/d/1.jpg',
-        'images/d/2.jpg',
-    ]
-    assert [sample.num_boxes for sample in samples] == [1, 1, 0]
-    assert (samples[0].width, samples[0].height) == (64, 48)
-    box = samples[1].boxes[0]
-    assert (box.label, box.class_name) == (1, 'dog')
-    assert box.box == (60.0, 2.0, 70.0, 22.0)
-    assert box.location == 'annotations[1]'
-
-
 WRONG = [
     {'bbox': (1, 2, 0, 20)},
     {'bbox': (1, 2, 10, -3)},
@@ -102,19 +85,6 @@ def test_nothing_that_a_rule_objects_to_is_left_out(monkeypatch):
             )
             full = findings(coco_samples(file, 'a', '', CLASSES))
         assert fast == full
-
-
-def test_class_counts():
-    notes = [
-        note(1),
-        note(2),
-        note(3, 6),
-        note(4, 6, category_id=4),
-        note(5, 99),
-        note(6, category_id=77),
-    ]
-    counts = coco_class_counts(read_coco(content(notes)), CLASSES)
-    assert counts == [(3, 2), (1, 1)]
 
 
 def test_labels_are_in_the_order_of_the_file():

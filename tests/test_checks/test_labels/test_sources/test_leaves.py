@@ -3,16 +3,8 @@
 import pytest
 from helpers.toy_ranks import load_tool
 from mmdet.datasets import CocoDataset, XMLDataset
-from mmengine.config import Config
 
-from mmext.checks.labels.sources.config import (
-    build_leaves,
-    form_of,
-    load_step,
-    task_of,
-)
-
-CFG = Config({'default_scope': 'mmdet'})
+from mmext.checks.labels.sources.config import form_of
 
 
 class OtherCoco(CocoDataset):
@@ -22,55 +14,9 @@ class OtherCoco(CocoDataset):
         return raw_data_info
 
 
-def coco(**more) -> dict:
-    return {
-        'type': 'CocoDataset',
-        'ann_file': 'no/such.json',
-        'metainfo': {'classes': ('a', 'b')},
-        'pipeline': [{'type': 'LoadAnnotations'}],
-        **more,
-    }
-
-
-def test_files_are_not_loaded():
-    """A loader fails at files that are not there."""
-    (leaf,) = build_leaves(coco(), CFG)
-    assert form_of(leaf) == 'coco'
-
-
 def test_which_files_are_read():
     assert form_of(XMLDataset(lazy_init=True)) == 'voc'
     assert form_of(OtherCoco(lazy_init=True)) == ''
-
-
-def leaf_with(*steps):
-    steps = [{'type': 'LoadImageFromFile'}, *steps]
-    (leaf,) = build_leaves(coco(pipeline=steps), CFG)
-    return leaf
-
-
-@pytest.mark.parametrize(
-    ('kind', 'package'),
-    [('LoadAnnotations', 'mmdet'), ('mmseg.LoadAnnotations', 'mmseg')],
-)
-def test_the_step_that_loads_labels(kind, package):
-    step = {'type': kind, 'with_mask': True}
-    inside = {'type': 'RandomApply', 'transforms': [step]}
-    assert load_step(leaf_with(inside)) == (step, package)
-    assert load_step(leaf_with({'type': 'LoadPoints'})) == ({}, '')
-
-
-@pytest.mark.parametrize(
-    ('kind', 'task'),
-    [
-        ('LoadEmptyAnnotations', 'unlabelled'),
-        ('LoadAnnotations', 'detection'),
-        ('FilterAnnotations', 'detection'),
-        ('LoadMine', 'detection'),
-    ],
-)
-def test_what_the_steps_say_of_labels(kind, task):
-    assert task_of(leaf_with({'type': kind}), 'train') == task
 
 
 def test_a_data_set_that_raises_is_named(tmp_path, capsys):

@@ -13,15 +13,12 @@ from helpers.preflight_configs import (
     detector,
     segmentor,
 )
-from mmdet.structures.bbox import HorizontalBoxes
-from mmdet.structures.mask import BitmapMasks, PolygonMasks
 from mmengine.registry import DefaultScope
 
 from mmext.checks.ddp import trace_train_step
 from mmext.checks.preflight.batches.making import (
     fake_batch,
     make_batches,
-    make_scene,
     real_batches,
 )
 from mmext.checks.preflight.batches.recipe import Fields, Recipe
@@ -49,40 +46,6 @@ def batch(recipe, kind='normal', **options):
     scope = 'mmseg' if recipe.task in ('semantic', 'depth') else 'mmdet'
     with DefaultScope.overwrite_default_scope(scope):
         return fake_batch(recipe, kind, **options)
-
-
-def test_boxes_as_the_loader_gives_them():
-    made = batch(DETECTION, batch_size=3)
-    assert [tuple(value.shape) for value in made['inputs']] == [
-        (3, 64, 96)
-    ] * 3
-    sample = made['data_samples'][0]
-    assert isinstance(sample.gt_instances.bboxes, HorizontalBoxes)
-    assert sample.gt_instances.labels.dtype == torch.int64
-    assert sample.img_shape == (64, 96)
-    assert len(sample.gt_instances) == 6
-    assert 'masks' not in sample.gt_instances
-    assert 'gt_sem_seg' not in sample
-
-
-@pytest.mark.parametrize(
-    ('polygons', 'kind'), [(True, PolygonMasks), (False, BitmapMasks)]
-)
-def test_masks(polygons, kind):
-    fields = replace(BOXES, masks=True, polygons=polygons)
-    sample = batch(replace(DETECTION, fields=(fields,)))['data_samples'][0]
-    masks = sample.gt_instances.masks
-    assert isinstance(masks, kind)
-    assert len(masks) == 6
-    assert (masks.height, masks.width) == (64, 96)
-
-
-def test_panoptic():
-    fields = replace(BOXES, masks=True, semantic=True, panoptic=True)
-    recipe = replace(DETECTION, fields=(fields,), num_stuff=2)
-    sample = batch(recipe)['data_samples'][0]
-    pixels = set(sample.gt_sem_seg.sem_seg.unique().tolist())
-    assert {4, 5, 255} <= pixels <= {0, 1, 2, 3, 4, 5, 255}
 
 
 def test_proposals():
@@ -139,37 +102,6 @@ def test_labels_of_pixels_and_edges():
     assert batch(recipe)['data_samples'][0].gt_edge_map.data.any()
 
 
-def test_branches_of_a_semi_supervised_training():
-    fields = ['sup', 'unsup_teacher', 'unsup_student']
-    pack = [{'type': 'PackDetInputs', 'meta_keys': ('homography_matrix',)}]
-    branch = {'type': 'MultiBranch', 'branch_field': fields}
-    recipe = replace(
-        DETECTION,
-        pipelines=(
-            [{**branch, 'sup': pack}],
-            [
-                {'type': 'LoadEmptyAnnotations'},
-                {**branch, 'unsup_teacher': pack, 'unsup_student': pack},
-            ],
-        ),
-        fields=(BOXES, Fields()),
-    )
-    samples = batch(recipe)['data_samples']
-    given = {
-        name: [sample is not None for sample in samples[name]]
-        for name in fields
-    }
-    assert given == {
-        'sup': [True, True, False, False],
-        'unsup_teacher': [False, False, True, True],
-        'unsup_student': [False, False, True, True],
-    }
-    assert len(samples['sup'][0].gt_instances) == 6
-    unlabelled = samples['unsup_student'][2]
-    assert len(unlabelled.gt_instances) == 0
-    assert unlabelled.homography_matrix.shape == (3, 3)
-
-
 def test_seed_step_and_kind_tell_the_contents():
     def picture(kind='normal', **options):
         return batch(DETECTION, kind, **options)['inputs'][0]
@@ -201,46 +133,6 @@ def test_rejects_a_pipeline_that_gives_nothing(step, message):
     recipe = replace(DETECTION, pipelines=([step, {'type': 'PackDetInputs'}],))
     with pytest.raises(CannotBuildError, match=message):
         batch(recipe)
-
-
-SIZE = (96, 160)
-
-
-def scene(kind, size=SIZE, seed=0, **options):
-    options = {'num_classes': 7, **options}
-    return make_scene(kind, size, rng=np.random.default_rng(seed), **options)
-
-
-@pytest.mark.parametrize('kind', ['normal', 'empty', 'one-class', 'crowded'])
-@pytest.mark.parametrize('size', [SIZE, (32, 32)])
-def test_everything_is_inside_and_of_its_type(kind, size):
-    made = scene(kind, size)
-    height, width = size
-    assert made.size == size
-    assert made.image.shape == (*size, 3)
-    assert made.image.dtype == np.uint8
-    assert made.boxes.dtype == np.float32
-    assert made.labels.dtype == np.int64
-    assert len(made.boxes) == len(made.labels) == len(made.ignored)
-    x1, y1, x2, y2 = made.boxes.T
-    assert (x1 >= 0).all()
-    assert (y1 >= 0).all()
-    assert (x2 <= width).all()
-    assert (y2 <= height).all()
-    assert (x2 - x1 >= 3.9).all()
-    assert (y2 - y1 >= 3.9).all()
-    assert ((made.labels >= 0) & (made.labels < 7)).all()
-
-
-def test_kinds_differ_as_told():
-    normal, crowded = scene('normal'), scene('crowded')
-    assert len(normal.boxes) == 6
-    assert len(set(normal.labels)) == 6
-    assert not normal.ignored.any()
-    assert len(crowded.boxes) == 200
-    assert crowded.ignored.sum() == 20
-    assert len(scene('empty').boxes) == 0
-    assert set(scene('one-class').labels) == {0}
 
 
 needs_mmpretrain = pytest.mark.skipif(

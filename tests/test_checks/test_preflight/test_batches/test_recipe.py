@@ -11,10 +11,8 @@ from mmext.checks.preflight.batches.recipe import (
     Fields,
     class_counts,
     declared_size,
-    find_pipelines,
     fit_model,
     fit_to_pictures,
-    make_recipe,
     pipeline_fields,
     query_area,
     reduced_size,
@@ -27,47 +25,17 @@ LOAD = {'type': 'LoadImageFromFile'}
 PACK = {'type': 'PackDetInputs'}
 
 
-@pytest.fixture(params=['mmdet'])
-def scope(request):
-    with DefaultScope.overwrite_default_scope(request.param):
-        yield request.param
+@pytest.fixture
+def scope():
+    with DefaultScope.overwrite_default_scope('mmdet'):
+        yield
 
 
 def names(steps):
     return [step_name(step) for step in steps]
 
 
-def test_pipelines_of_wrapped_data_sets():
-    one = {'type': 'A', 'pipeline': [LOAD, PACK]}
-    two = {'type': 'B', 'pipeline': [LOAD]}
-    mixed = {'type': 'Mixed', 'dataset': two, 'pipeline': [PACK]}
-    assert find_pipelines({'type': 'Repeat', 'dataset': one}) == [[LOAD, PACK]]
-    assert find_pipelines(mixed) == [[LOAD, PACK]]
-    assert find_pipelines({'type': 'Concat', 'datasets': [one, one, two]}) == [
-        [LOAD, PACK],
-        [LOAD],
-    ]
-    assert find_pipelines([one, two]) == [[LOAD, PACK], [LOAD]]
-    assert find_pipelines(None) == []
-
-
-def test_fields_of_a_detector(scope):
-    load = {'type': 'LoadAnnotations', 'with_bbox': True}
-    assert pipeline_fields([LOAD, load]) == Fields(boxes=True, labels=True)
-    masks = {**load, 'with_mask': True, 'poly2mask': False, 'with_seg': True}
-    fields = pipeline_fields([LOAD, masks])
-    assert fields.masks
-    assert fields.polygons
-    assert fields.semantic
-    assert not pipeline_fields([{**load, 'with_mask': True}]).polygons
-
-
 def test_fields_of_others(scope):
-    panoptic = pipeline_fields([{'type': 'LoadPanopticAnnotations'}])
-    assert panoptic.panoptic
-    assert panoptic.semantic
-    assert panoptic.masks
-    assert not panoptic.polygons
     proposals = {'type': 'LoadProposals', 'num_max_proposals': 30}
     assert pipeline_fields([proposals]).proposals == 30
     track = {'type': 'LoadTrackAnnotations', 'with_mask': True}
@@ -112,32 +80,12 @@ def test_keeps_steps_that_no_host_has(scope):
     assert names(steps) == ['StepOfAUser', 'PackDetInputs']
 
 
-def test_shortens_inside_of_branches(scope):
-    flip = {'type': 'RandomFlip'}
-    branches = {
-        'type': 'MultiBranch',
-        'branch_field': ['sup', 'unsup'],
-        'sup': PACK,
-        'unsup': [flip, PACK],
-    }
-    (step,) = shortened_pipeline([LOAD, branches])
-    assert step == {**branches, 'sup': [PACK], 'unsup': [PACK]}
-    broadcast = {'type': 'TransformBroadcaster', 'transforms': [LOAD, flip]}
-    pack = {'type': 'PackTrackInputs'}
-    assert shortened_pipeline([broadcast, pack]) == [pack]
-
-
 @pytest.mark.parametrize(
     ('pack', 'fields', 'task'),
     [
         ('PackDetInputs', {'boxes': True}, 'detection'),
         ('PackDetInputs', {}, 'detection'),
-        ('PackDetInputs', {'boxes': True, 'masks': True}, 'instance'),
-        ('PackDetInputs', {'masks': True, 'panoptic': True}, 'panoptic'),
         ('PackTrackInputs', {'masks': True}, 'tracking'),
-        ('PackSegInputs', {'semantic': True}, 'semantic'),
-        ('PackSegInputs', {'depth': True}, 'depth'),
-        ('PackInputs', {}, 'classification'),
     ],
 )
 def test_task(pack, fields, task):
@@ -169,32 +117,9 @@ def part(**numbers):
     return module
 
 
-def test_recipe_of_a_detector():
-    cfg = detector()
-    cfg['train_dataloader']['dataset']['metainfo'] = {'classes': ('a', 'b')}
-    cfg['train_dataloader']['dataset']['return_classes'] = True
-    cfg['train_dataloader']['collate_fn'] = {'type': 'default_collate'}
-    with DefaultScope.overwrite_default_scope('mmdet'):
-        recipe = make_recipe(
-            cfg, part(bbox_head=part(num_classes=3)), (8, 9), (80, 90)
-        )
-    assert recipe.task == 'detection'
-    assert recipe.size == (8, 9)
-    assert recipe.declared_size == (80, 90)
-    assert recipe.num_classes == 3
-    assert recipe.channels == 3
-    assert recipe.classes == ('a', 'b')
-    assert recipe.collate == {'type': 'default_collate'}
-    (fields,) = recipe.fields
-    assert fields.text
-    (pipeline,) = recipe.pipelines
-    assert pipeline == [{'type': 'PackDetInputs'}]
-
-
 @pytest.mark.parametrize(
     ('model', 'counts'),
     [
-        (part(bbox_head=part(num_classes=80)), (80, 0)),
         (part(rpn_head=part(num_classes=1)), (0, 0)),
         (
             part(
@@ -222,14 +147,6 @@ def test_recipe_of_a_detector():
                 semantic_head=part(num_classes=54, num_stuff_classes=53),
             ),
             (80, 53),
-        ),
-        (
-            part(
-                decode_head=nn.ModuleList(
-                    [part(num_classes=19), part(num_classes=19)]
-                )
-            ),
-            (19, 0),
         ),
     ],
 )

@@ -7,36 +7,6 @@ import mmext  # noqa: F401
 from mmext.checks.ddp import SyncSettings
 from mmext.checks.preflight.dry_run.settings import ConfigOptions
 
-SEARCH = SyncSettings(find_unused_parameters=True)
-NEITHER = SyncSettings()
-FLAG = 'find_unused_parameters'
-
-
-def test_at_the_top_level():
-    assert ConfigOptions({}).settings(SEARCH) == {FLAG: True}
-    options = ConfigOptions({FLAG: True})
-    assert options.settings(NEITHER) == {FLAG: False}
-    assert options.key_of(FLAG) == FLAG
-
-
-def test_in_the_wrapper():
-    wrapper = {'type': 'MMDistributedDataParallel', FLAG: True}
-    options = ConfigOptions({'model_wrapper_cfg': wrapper})
-    key = f'model_wrapper_cfg.{FLAG}'
-    assert options.settings(NEITHER) == {key: False}
-    assert options.key_of(FLAG) == key
-    both = ConfigOptions({'model_wrapper_cfg': wrapper, FLAG: True})
-    assert both.settings(NEITHER) == {key: False, FLAG: False}
-
-
-def test_the_hook():
-    hook = {'type': 'mmext.ActivationCheckpointHook'}
-    new = {**hook, 'replace_reentrant': True}
-    key = 'default_hooks.activation_checkpoint'
-    assert ConfigOptions({}).without_reentrant() == {key: new}
-    options = ConfigOptions({'default_hooks': {'activation_checkpoint': hook}})
-    assert options.without_reentrant() == {f'{key}.replace_reentrant': True}
-
 
 @pytest.mark.parametrize(
     ('dataset', 'reason'),

@@ -19,29 +19,6 @@ def data(**splits):
 BOTH = data(train=CLASSES, val=CLASSES)
 
 
-@pytest.mark.parametrize(
-    ('count', 'rule', 'text'),
-    [
-        (3, None, ''),
-        (2, 'HEAD001', 'one fewer than the data: which is missing?'),
-        (4, 'HEAD002', 'one more than the data: is the background counted?'),
-        (1, 'HEAD001', 'the data have 3 (road, car, tree)'),
-        (80, 'HEAD002', 'the data have 3 (road, car, tree)'),
-    ],
-)
-def test_one_head(count, rule, text):
-    key = 'model.bbox_head.num_classes'
-    findings = lint({**BOTH, key: count}, 'HEAD')
-    assert [finding.rule for finding in findings] == ([rule] if rule else [])
-    if rule:
-        assert text in findings[0].message
-        # Both are said in the same location: which is meant is not known.
-        assert findings[0].options == {}
-        assert findings[0].severity.name == (
-            'ERROR' if count < 3 else 'WARNING'
-        )
-
-
 def test_a_built_model_with_texts_for_classes():
     model = nn.Module()
     model.bbox_head = nn.Module()

@@ -43,18 +43,6 @@ model = dict(data_preprocessor=data_preprocessor)
 """
 
 
-def test_preprocessor_of_the_model(tmp_path):
-    text = 'data_preprocessor = dict(size=(128, 128))\n'
-    cfg = inherited(tmp_path, text, PREPROCESSOR)
-    findings = [
-        finding for finding in lint(cfg, 'IGN') if finding.rule == 'IGN002'
-    ]
-    assert [finding.options for finding in findings] == [
-        {'model.data_preprocessor.size': (128, 128)}
-    ]
-    assert cfg.model.data_preprocessor.size == (64, 64), 'as it says'
-
-
 @pytest.mark.parametrize(
     'text',
     [

@@ -10,7 +10,6 @@ from mmengine.runner import Runner
 from mmext.checks.config import DELETE
 from mmext.checks.preflight.rules.keys import _KEYS_OF_SECTIONS
 from mmext.engine import PortableRunner
-from mmext.ops import choose_ops_backend
 
 
 @pytest.mark.parametrize(
@@ -92,12 +91,3 @@ def test_are_the_keys_that_mmengine_reads():
     source += inspect.getsource(PortableRunner.scale_lr)
     for key in _KEYS_OF_SECTIONS['auto_scale_lr']:
         assert f"'{key}'" in source
-
-
-@pytest.mark.parametrize('name', ['Numba', 1, ['numba']])
-def test_no_back_end_of_operators(name):
-    (finding,) = lint(Config({'ops_backend': name}), 'KEY006')
-    with pytest.raises(ValueError, match='ops_backend must be') as error:
-        choose_ops_backend(name)
-    assert finding.message == str(error.value)
-    assert (finding.key, finding.severity.name) == ('ops_backend', 'ERROR')

@@ -1,6 +1,5 @@
 """The preflight's list of rules, and what looks for them in a config."""
 
-from collections import Counter
 from pathlib import Path
 
 import mmdet
@@ -13,18 +12,6 @@ from mmengine.config import Config
 
 from mmext.checks.config.child import apply_options
 from mmext.checks.findings import Severity
-from mmext.checks.preflight.rules.registry import RULES
-
-
-def test_rules_are_those_of_the_config_and_of_the_dry_run():
-    scopes = Counter(rule.scope for rule in RULES.values())
-    assert set(scopes) == {'config', 'part', 'step', 'ranks'}
-    assert scopes['config'] == 77
-    titles = {rule.title for rule in RULES.values()}
-    assert len(titles) == len(RULES)
-    for rule in RULES.values():
-        assert (rule.check is None) == (rule.scope != 'config')
-
 
 ROOT = Path(__file__).resolve().parents[4]
 OURS = sorted((ROOT / 'configs').rglob('*.py'))
@@ -71,24 +58,6 @@ BROKEN = {
 
 def test_a_clean_config_has_no_findings():
     assert lint({}) == []
-
-
-def test_findings_say_where(tmp_path):
-    base = tmp_path / 'base.py'
-    base.write_text("model = dict(type='ResNet', depth=50,\n    dept=3)\n")
-    child = tmp_path / 'child.py'
-    child.write_text(
-        "_base_ = 'base.py'\ndefault_scope = 'mmdet'\n"
-        'trian_cfg = dict(max_epochs=3)\n'
-    )
-    findings = lint(Config.fromfile(child))
-    assert [
-        (finding.rule, Path(finding.file).name, finding.line)
-        for finding in findings
-    ] == [
-        ('ARG001', 'base.py', 2),
-        ('KEY001', 'child.py', 3),
-    ]
 
 
 def test_the_worst_come_first():

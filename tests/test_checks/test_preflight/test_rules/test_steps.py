@@ -37,12 +37,6 @@ def test_a_graph_that_is_kept_and_does_not_grow():
     assert 'keeps memory' in findings['STEP002'].message
 
 
-def test_the_first_module_that_is_not_finite():
-    finding = find('nan inside', kinds=BOTH)['STEP003']
-    assert (finding.names, finding.batches) == (('head',), BOTH)
-    assert "step 1 of 'normal'" in finding.message
-
-
 def test_not_finite_after_an_update():
     """With random weights, what is not finite later says nothing."""
     model = build('')
