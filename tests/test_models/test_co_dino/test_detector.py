@@ -105,6 +105,17 @@ def test_loss_does_not_change_the_batch() -> None:
         assert torch.equal(sample.gt_instances.labels, old.gt_instances.labels)
 
 
+def test_samples_without_a_canvas_are_refused() -> None:
+    model = build_tiny(mask_policy='canvas')
+    samples = make_batch()['data_samples']
+    with pytest.raises(
+        ValueError,
+        match=r"must carry 'batch_input_shape' .*got metainfo keys "
+        r"\['img_shape', .*use DetDataPreprocessor",
+    ):
+        model.loss(torch.zeros(2, 3, 96, 128), samples)
+
+
 def test_config_is_not_edited() -> None:
     cfg = tiny_model_cfg()
     before = copy.deepcopy(cfg)
