@@ -445,6 +445,9 @@ def test_missing_data_says_how_to_make_it(tmp_path: Path):
     cfg = load('scenes_multi_task', tmp_path / 'none')
     with pytest.raises(FileNotFoundError, match=r'make_scenes_dataset\.py'):
         check_data_paths(cfg)
+    cfg = load('shapes_semantic', tmp_path / 'none')
+    with pytest.raises(FileNotFoundError, match=r'make_shapes_dataset\.py'):
+        check_data_paths(cfg)
     with pytest.raises(FileNotFoundError) as error:
         check_data_paths(load('nyuv2_multi_task', tmp_path / 'none'))
     assert 'make_' not in str(error.value)

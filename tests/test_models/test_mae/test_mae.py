@@ -7,6 +7,7 @@ from mmengine.logging import MessageHub
 from mmengine.structures import BaseDataElement
 from torch.testing import assert_close
 
+from mmext.models import MAEDecoder
 from mmext.models.mae import NonFiniteError
 from mmext.models.mae import model as module
 from mmext.registry import MODELS
@@ -63,6 +64,13 @@ def test_parts_must_fit(part, change, text):
     config[part] |= change
     with pytest.raises(ValueError, match=text):
         MODELS.build(config)
+
+
+def test_the_decoder_has_the_size_of_the_published_one():
+    """Of ViT-B/16 in facebookresearch/mae, without positions."""
+    with torch.device('meta'):
+        decoder = MAEDecoder()
+    assert sum(p.numel() for p in decoder.parameters()) == 26_008_320
 
 
 def test_impossible_mask_is_refused_at_once():
