@@ -276,14 +276,11 @@ def evaluate_maps(cfg: Config, dataset) -> dict[str, float]:
     return evaluator.evaluate(len(dataset))
 
 
-def test_shapes_semantic(tmp_path: Path):
-    root = tmp_path / 'shapes'
-    spec = ShapesSpec(image_size=(96, 64), empty_fraction=0.3)
-    write_shapes_dataset(root, spec, num_train=6, num_val=4)
-    cfg = load('shapes_semantic', root)
+def test_shapes_semantic(shapes: Path):
+    cfg = load('shapes_semantic', shapes)
     check_data_paths(cfg)
     train, val = build(cfg, 'train'), build(cfg, 'val')
-    assert (len(train), len(val)) == (6, 4)
+    assert (len(train), len(val)) == (12, 6)
     for index in range(6):
         packed = train[index]
         assert packed['inputs'].shape == (3, 64, 96)

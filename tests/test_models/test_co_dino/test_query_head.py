@@ -10,10 +10,8 @@ from helpers.tiny_co_dino import (
     build_tiny,
     make_batch,
 )
-from mmdet.models.layers import CdnQueryGenerator
 
 from mmext.models.co_dino import query_head as module
-from mmext.models.co_dino.denoising import group_attention_mask
 from mmext.models.co_dino.losses import join_targets, loss_divisors
 from mmext.models.co_dino.matching import read_ground_truth
 from mmext.models.co_dino.positives import CoQueries
@@ -196,37 +194,3 @@ def test_nms_treats_duplicates(kind: str) -> None:
         # A duplicate loses its score, so the third box comes before it.
         torch.testing.assert_close(detections.bboxes[1], plain.bboxes[2])
     assert (detections.scores.diff() <= 0).all()
-
-
-CPU = torch.device('cpu')
-
-
-@pytest.mark.parametrize('num_groups', [0, 1, 3])
-@pytest.mark.parametrize('co_sizes', [[], [1], [3, 2], [2, 1, 4]])
-def test_mask_is_block_diagonal(co_sizes: list[int], num_groups: int):
-    """Of denoising and matching queries it is the one that mmdet makes."""
-    num_boxes, num_matching = 2, 5
-    count = 2 * num_boxes * num_groups
-    mask = group_attention_mask(
-        count, max(num_groups, 1), num_matching, co_sizes, CPU
-    )
-    main = count + num_matching
-    if num_groups:
-        generator = CdnQueryGenerator(3, 4, num_matching, group_cfg={})
-        expected = generator.generate_dn_mask(num_boxes, num_groups, 'cpu')
-    else:
-        expected = torch.zeros(main, main, dtype=torch.bool)
-    if mask is None:
-        assert not expected.any()
-        assert not co_sizes
-        return
-    assert mask.dtype == torch.bool
-    assert torch.equal(mask[:main, :main], expected)
-    group = [0] * main
-    for i, size in enumerate(co_sizes, 1):
-        group += [i] * size
-    assert mask.shape == (len(group), len(group))
-    for i, own in enumerate(group):
-        for j, other in enumerate(group):
-            if own or other:
-                assert bool(mask[i, j]) == (own != other)
