@@ -14,6 +14,18 @@ import mmext
 from helpers.reduce_config import reduce_model
 
 NUM_CLASSES = 5
+# Per case: boxes per image, image sizes, whether the RPN proposes.
+BATCHES = {
+    'ordinary': ((3, 2), ((96, 128), (80, 96)), True),
+    'one image empty': ((0, 3), ((96, 128), (80, 96)), True),
+    'all empty': ((0, 0), ((96, 128), (80, 96)), True),
+    'no proposals': ((3, 2), ((96, 128), (80, 96)), False),
+    'no boxes, no proposals': ((0, 0), ((96, 128), (80, 96)), False),
+    'fewer tokens than queries': ((1, 1), ((8, 8), (8, 16)), True),
+    'one box': ((1,), ((160, 160),), True),
+    'crowded': ((40, 2), ((128, 128), (128, 128)), True),
+    'odd size': ((2, 2), ((67, 101), (33, 57)), True),
+}
 
 
 def tiny_model_cfg(base: str = '5scale_r50', **overrides) -> dict:
@@ -39,6 +51,13 @@ def build_tiny(seed: int = 0, **overrides) -> torch.nn.Module:
     model = MODELS.build(tiny_model_cfg(**overrides))
     model.init_weights()
     return model
+
+
+def propose_nothing(model: torch.nn.Module) -> None:
+    """Make the RPN propose nothing, whatever it predicts."""
+    model.train_cfg.rpn_proposal.min_bbox_size = 10_000
+    for head in model.roi_head:
+        head.bbox_sampler.add_gt_as_proposals = False
 
 
 def _triangles(boxes: torch.Tensor, height: int, width: int) -> BitmapMasks:

@@ -39,17 +39,15 @@ def make_pair(
 
 
 def make_samples(
-    num: int = 2,
     size: tuple[int, int] = (23, 31),
     num_classes: int = 5,
     ignore: int | None = 255,
     edges: bool = False,
     dtype: torch.dtype = torch.int64,
 ) -> list[SegDataSample]:
-    """Random labels, a fifth of which is to be ignored.
+    """Random labels of two images, a fifth of which is to be ignored.
 
     Args:
-        num: Images.
         size: Height and width.
         num_classes: Labels are below it.
         ignore: Value that is ignored; None for none.
@@ -57,7 +55,7 @@ def make_samples(
         dtype: Of the labels.
     """
     samples = []
-    for index in range(num):
+    for index in range(2):
         label = torch.randint(0, num_classes, (1, *size))
         if ignore is not None:
             label[torch.rand(1, *size) < 0.2] = ignore

@@ -276,14 +276,11 @@ def evaluate_maps(cfg: Config, dataset) -> dict[str, float]:
     return evaluator.evaluate(len(dataset))
 
 
-def test_shapes_semantic(tmp_path: Path):
-    root = tmp_path / 'shapes'
-    spec = ShapesSpec(image_size=(96, 64), empty_fraction=0.3)
-    write_shapes_dataset(root, spec, num_train=6, num_val=4)
-    cfg = load('shapes_semantic', root)
+def test_shapes_semantic(shapes: Path):
+    cfg = load('shapes_semantic', shapes)
     check_data_paths(cfg)
     train, val = build(cfg, 'train'), build(cfg, 'val')
-    assert (len(train), len(val)) == (6, 4)
+    assert (len(train), len(val)) == (12, 6)
     for index in range(6):
         packed = train[index]
         assert packed['inputs'].shape == (3, 64, 96)
@@ -444,6 +441,9 @@ def test_multi_task(name: str, scenes: Path):
 def test_missing_data_says_how_to_make_it(tmp_path: Path):
     cfg = load('scenes_multi_task', tmp_path / 'none')
     with pytest.raises(FileNotFoundError, match=r'make_scenes_dataset\.py'):
+        check_data_paths(cfg)
+    cfg = load('shapes_semantic', tmp_path / 'none')
+    with pytest.raises(FileNotFoundError, match=r'make_shapes_dataset\.py'):
         check_data_paths(cfg)
     with pytest.raises(FileNotFoundError) as error:
         check_data_paths(load('nyuv2_multi_task', tmp_path / 'none'))

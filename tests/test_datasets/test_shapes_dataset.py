@@ -4,10 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from mmengine.config import Config
 from mmengine.registry import DATASETS, DefaultScope
 
-from mmext.checks.config import check_data_paths
 from mmext.datasets import (
     SHAPE_CLASSES,
     ShapesSpec,
@@ -95,14 +93,3 @@ def test_builds_from_registry(root: Path, scope: str, kind, build):
     metainfo = kind.METAINFO
     assert metainfo['classes'][-6:] == SHAPE_CLASSES
     assert len(set(metainfo['palette'])) == len(metainfo['classes'])
-
-
-def test_missing_data_says_how_to_make_it(tmp_path: Path):
-    dataset = dict(
-        type='mmext.ShapesSegDataset',
-        data_root=str(tmp_path / 'none'),
-        data_prefix=dict(img_path='img_dir/train/'),
-    )
-    cfg = Config(dict(train_dataloader=dict(dataset=dataset)))
-    with pytest.raises(FileNotFoundError, match=r'make_shapes_dataset\.py'):
-        check_data_paths(cfg)

@@ -65,12 +65,6 @@ def test_some_shapes_are_covered_and_some_are_whole():
     assert max(fractions) == 1
 
 
-def test_whole_shapes_when_all_must_be_seen():
-    for seed in range(10):
-        shapes = location(seed, count=3, min_visible=1.0)
-        assert [shape.fraction for shape in shapes] == [1] * len(shapes)
-
-
 def test_ring_shows_what_is_below():
     """A ring that nothing covers has its hole in the mask."""
     ring = SHAPE_CLASSES.index('ring')
@@ -90,9 +84,3 @@ def test_order_of_classes_is_free():
     shares = np.bincount(labels, minlength=6) / len(labels)
     # 1200 draws: three standard deviations are 0.032.
     np.testing.assert_allclose(shares, 1 / 6, atol=0.033)
-
-
-def test_stops_when_there_is_no_room():
-    shapes = location(0, count=500, width=32, height=32, min_visible=1.0)
-    assert 1 <= len(shapes) < 100
-    assert location(0, count=0) == []

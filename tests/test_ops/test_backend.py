@@ -2,7 +2,6 @@
 
 import inspect
 import re
-import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -18,7 +17,6 @@ from mmext.ops.backend import (
     get_compiling_cuda_version,
 )
 
-ROIS = torch.tensor([[0.0, 0, 0, 3, 3]])
 BINDINGS = Path(mmcv.ops.__file__).parent / 'csrc' / 'pytorch' / 'pybind.cpp'
 # Not an argument of the compiled functions, whose last ones have no default.
 BINDING = re.compile(r'm\.def\(\s*"(\w+)",\s*&\w+,(.*?)\);', re.DOTALL)
@@ -70,35 +68,3 @@ def test_versions_are_what_mmcv_reports(module, monkeypatch):
     assert get_compiling_cuda_version() == (
         mmcv.ops.get_compiling_cuda_version()
     )
-
-
-@pytest.mark.parametrize(
-    ('caller', 'operator', 'call'),
-    [
-        (
-            'contour_expand',
-            'contour_expand',
-            lambda: mmcv.ops.contour_expand(
-                torch.zeros(2, 4, 4), torch.zeros(4, 4), 1, 2
-            ),
-        ),
-        (
-            'roi_pool',
-            'roi_pool_forward',
-            lambda: mmcv.ops.RoIPool(2)(torch.zeros(1, 1, 4, 4), ROIS),
-        ),
-        (
-            'focal_loss',
-            'softmax_focal_loss_forward',
-            lambda: mmcv.ops.softmax_focal_loss(
-                torch.zeros(2, 3), torch.tensor([0, 1])
-            ),
-        ),
-    ],
-)
-def test_is_what_mmcv_calls(caller, operator, call, ours, monkeypatch):
-    """Through mmcv's own API."""
-    module = sys.modules[f'mmcv.ops.{caller}']
-    monkeypatch.setattr(module, 'ext_module', ours)
-    with pytest.raises(RuntimeError, match=f"operator '{operator}' must be"):
-        call()

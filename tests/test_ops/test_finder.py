@@ -3,9 +3,7 @@
 import os
 import subprocess
 import sys
-from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType
 
 import mmcv.ops
 import pytest
@@ -142,15 +140,6 @@ def test_install_is_idempotent_and_last(monkeypatch):
     install_ext_finder()
     assert sys.meta_path[:-1] == others
     assert isinstance(sys.meta_path[-1], ExtFinder)
-
-
-def test_a_loaded_module_is_known_by_its_origin(monkeypatch):
-    module = ModuleType('mmcv._ext')
-    monkeypatch.setitem(sys.modules, 'mmcv._ext', module)
-    module.__spec__ = ExtFinder().find_spec('mmcv._ext', None)
-    assert active_backend() == 'mmext'
-    module.__spec__ = ModuleSpec('mmcv._ext', None, origin='_ext.so')
-    assert active_backend() == 'compiled'
 
 
 def test_rejects_a_missing_mmcv(monkeypatch):

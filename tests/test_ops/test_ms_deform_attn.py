@@ -42,10 +42,8 @@ def attend(
     value: Tensor, location: Tensor, weight: Tensor, shapes: Tensor = SHAPES
 ) -> Tensor:
     shapes = shapes.to(value.device)
-    ends = shapes.prod(1).cumsum(0)
-    starts = torch.cat([ends.new_zeros(1), ends[:-1]])
     return MultiScaleDeformableAttnFunction.apply(
-        value, shapes, starts, location, weight, 64
+        value, shapes, starts_of(shapes), location, weight, 64
     )
 
 

@@ -1,6 +1,5 @@
 """Errors name files, and survive the ways errors travel."""
 
-import copy
 import multiprocessing
 import pickle
 import subprocess
@@ -15,8 +14,6 @@ from mmext.datasets.transforms.label_problem import (
     LabelJournal,
     LabelProblem,
     describe,
-    file_of,
-    tally,
 )
 
 MAP = LabelProblem('gt_seg_map', 'three are wrong.', 'save anew', 3)
@@ -32,24 +29,6 @@ def test_error_is_a_value_error_and_pickles():
     assert LabelError(msg := 'from a worker').args == (msg,)
 
 
-@pytest.mark.parametrize(
-    ('field', 'expected'),
-    [
-        ('gt_seg_map', 'a.png'),
-        ('gt_seg_map_from', 'from.png'),
-        ('gt_bboxes', 'a.jpg'),
-        ('', 'a.jpg'),
-    ],
-)
-def test_file_is_that_of_the_field(field, expected):
-    results = {
-        'img_path': 'a.jpg',
-        'seg_map_path': 'a.png',
-        'seg_map_from_path': 'from.png',
-    }
-    assert file_of(results, field) == expected
-
-
 def test_describe_names_each_file_once():
     results = {'img_path': 'a.jpg', 'seg_map_path': 'a.png'}
     lines = describe(results, [MAP, MAP]).splitlines()
@@ -58,6 +37,9 @@ def test_describe_names_each_file_once():
     assert describe(results, [BOX]).startswith('1 label problem in a.jpg\n')
     both = describe(results, [MAP, BOX]).splitlines()[0]
     assert both == '2 label problems in a.png, a.jpg'
+    before = LabelProblem('gt_seg_map_from', 'one is wrong', 'save anew')
+    results['seg_map_from_path'] = 'from.png'
+    assert ' in from.png (image' in describe(results, [before])
 
 
 def write(journal: LabelJournal, name: str, count: int) -> None:
@@ -97,31 +79,10 @@ def test_no_entry_is_lost(method, number):
     assert journal.drain() == []
 
 
-def test_copies_share_the_file():
-    journal = LabelJournal()
-    for other in (copy.deepcopy(journal), pickle.loads(pickle.dumps(journal))):
-        other.append(JournalEntry('warned', 'a'))
-    assert len(journal.drain()) == 2
-    assert LabelJournal().path != journal.path
-
-
 def test_makes_no_file_without_entries():
     journal = LabelJournal()
     assert journal.drain() == []
     assert not journal.path.exists()
-
-
-def test_tally_keeps_files_and_actions_apart():
-    files = tally(
-        [
-            JournalEntry('ignored', 'a', 3, 'first'),
-            JournalEntry('skipped', 'a', 0, 'other'),
-            JournalEntry('ignored', 'a', 4, 'later'),
-        ]
-    )
-    assert list(files) == [('ignored', 'a'), ('skipped', 'a')]
-    one = files['ignored', 'a']
-    assert (one.times, one.pixels, one.text) == (2, 7, 'first')
 
 
 @pytest.mark.slow

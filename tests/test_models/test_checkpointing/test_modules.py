@@ -2,7 +2,6 @@ import pytest
 import torch
 from mmdet.models.backbones import ResNet, SwinTransformer
 from torch import nn
-from torch.utils.checkpoint import checkpoint
 
 from mmext.models.checkpointing.checkpoint import (
     checkpoint_module,
@@ -13,7 +12,6 @@ from mmext.models.checkpointing.modules import (
     find_modules,
     matches_class,
 )
-from mmext.utils.training import matches_name
 
 
 class Block(nn.Module):
@@ -40,24 +38,6 @@ class Net(nn.Module):
         self.backbone.layer2 = nn.Sequential(WideBlock(), WideBlock())
         self.neck = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)])
         self.alias = self.backbone.layer1[0]
-
-
-@pytest.mark.parametrize(
-    ('name', 'pattern', 'expected'),
-    [
-        ('a.b', 'a.b', True),
-        ('a.b', 'a.*', True),
-        ('a.b', '*', False),
-        ('a.b.c', 'a.*', False),
-        ('a.b', 'a.*.*', False),
-        ('layer3.0', 'layer[34].?', True),
-        ('layer2.0', 'layer[34].?', False),
-        ('Layer', 'layer', False),
-        ('layers.10', 'layers.1', False),
-    ],
-)
-def test_patterns_of_names(name: str, pattern: str, expected: bool):
-    assert matches_name(name, pattern) is expected
 
 
 @pytest.mark.parametrize(
@@ -200,12 +180,3 @@ def test_reentrant_ones_stay_when_asked_to():
     assert not is_checkpointed(model.layer1[1])
     with pytest.warns(UserWarning, match='use_reentrant'):
         model(torch.randn(2, 3, 32, 32))
-
-
-def test_calls_that_nothing_turns_off_are_told():
-    class Careless(nn.Module):
-        def forward(self, x):
-            return checkpoint(torch.exp, x)
-
-    model = nn.Sequential(nn.Linear(2, 2), Careless())
-    assert checkpoint_model(model, '0') == (['0'], [], ['1'])

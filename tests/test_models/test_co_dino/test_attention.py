@@ -4,7 +4,6 @@ import pytest
 import torch
 from mmcv.ops import MultiScaleDeformableAttention
 from reference.co_dino_parts import SHAPES, grads, randomize
-from torch import Tensor
 
 from mmext.models.co_dino import attention as co_dino_attention
 from mmext.models.co_dino.attention import DeformableAttention
@@ -103,22 +102,6 @@ def test_matches_mmcv(box_dims: int, padded: bool):
         torch.testing.assert_close(ours[name], value, rtol=0, atol=2e-5)
 
 
-def sampled_at(module, name: str, call, monkeypatch) -> Tensor:
-    """The locations that a call hands to the sampling function."""
-    seen = []
-    original = getattr(module, name)
-
-    def recorded(value, shapes, starts, locations, *others):
-        seen.append(locations)
-        return original(value, shapes, starts, locations, *others)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(module, name, recorded)
-        call()
-    (locations,) = seen
-    return locations
-
-
 @pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float16])
 def test_samples_where_float32_samples(dtype: torch.dtype, monkeypatch):
     """Autocast moves no sampling point, not by one bit.
@@ -130,15 +113,18 @@ def test_samples_where_float32_samples(dtype: torch.dtype, monkeypatch):
     attention = make_attention(num_levels=1)
     inputs = make_inputs(4, shapes=shapes, queries=50)
 
-    def locations(enabled: bool) -> Tensor:
-        def call():
-            with torch.autocast('cpu', dtype, enabled=enabled):
-                attention(**inputs)
+    seen = []
+    original = co_dino_attention.multi_scale_deform_attn
 
-        name = 'multi_scale_deform_attn'
-        return sampled_at(co_dino_attention, name, call, monkeypatch)
+    def recorded(value, shapes, starts, locations, *others):
+        seen.append(locations)
+        return original(value, shapes, starts, locations, *others)
 
-    full, low = locations(False), locations(True)
+    monkeypatch.setattr(co_dino_attention, 'multi_scale_deform_attn', recorded)
+    for enabled in (False, True):
+        with torch.autocast('cpu', dtype, enabled=enabled):
+            attention(**inputs)
+    full, low = seen
     assert low.dtype == torch.float32
     assert torch.equal(low, full)
     moved = (full.to(dtype).float() - full)[..., 0].abs().max() * 320

@@ -14,8 +14,10 @@ from helpers.tiny_class_embed import (
     step,
 )
 from helpers.tiny_co_dino import (
+    BATCHES,
     build_tiny,
     make_batch,
+    propose_nothing,
     total_loss,
     training_losses,
     without_gradient,
@@ -33,24 +35,15 @@ from mmext.models.co_dino.class_embed_head import (
 
 every_mode = pytest.mark.parametrize('mode', MODES)
 
-BATCHES = {
-    'ordinary': ((3, 2), ((96, 128), (80, 96)), True),
-    'one image empty': ((0, 3), ((96, 128), (80, 96)), True),
-    'all empty': ((0, 0), ((96, 128), (80, 96)), True),
-    'no proposals': ((3, 2), ((96, 128), (80, 96)), False),
-    'no boxes, no proposals': ((0, 0), ((96, 128), (80, 96)), False),
-    'fewer tokens than queries': ((1, 1), ((8, 8), (8, 16)), True),
-}
-
 
 @every_mode
-@pytest.mark.parametrize('case', BATCHES)
+# Of more boxes and of odd sizes the head knows nothing.
+@pytest.mark.parametrize('case', list(BATCHES)[:6])
 def test_every_parameter_learns_from_every_batch(mode, case):
     num_boxes, sizes, proposes = BATCHES[case]
     model = build(MODES[mode])
     if not proposes:
-        model.train_cfg.rpn_proposal.min_bbox_size = 10_000
-        model.roi_head[0].bbox_sampler.add_gt_as_proposals = False
+        propose_nothing(model)
     losses = step(model, make_batch(num_boxes, sizes))
     assert without_gradient(model) == []
     for name, shape in OWN.items():

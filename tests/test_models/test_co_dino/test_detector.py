@@ -10,10 +10,12 @@ import pytest
 import torch
 from helpers.sync_census import SyncCensus
 from helpers.tiny_co_dino import (
+    BATCHES,
     NUM_CLASSES,
     build_tiny,
     flat_losses,
     make_batch,
+    propose_nothing,
     tiny_model_cfg,
     total_loss,
     training_losses,
@@ -29,29 +31,8 @@ from mmext.models.co_dino import losses as co_losses
 from mmext.models.losses import LabelRangeError
 from mmext.utils.tensors import wide_type
 
-
-def _no_proposals(model) -> None:
-    """Make the RPN propose nothing, whatever it predicts."""
-    model.train_cfg.rpn_proposal.min_bbox_size = 10_000
-    for head in model.roi_head:
-        head.bbox_sampler.add_gt_as_proposals = False
-
-
 # Base configs of the model.
 BOXES, MASKS = '5scale_r50', '5scale_r50_instance'
-
-# Per case: boxes per image, image sizes, whether the RPN proposes.
-BATCHES = {
-    'ordinary': ((3, 2), ((96, 128), (80, 96)), True),
-    'one image empty': ((0, 3), ((96, 128), (80, 96)), True),
-    'all empty': ((0, 0), ((96, 128), (80, 96)), True),
-    'one box': ((1,), ((160, 160),), True),
-    'no proposals': ((3, 2), ((96, 128), (80, 96)), False),
-    'no boxes, no proposals': ((0, 0), ((96, 128), (80, 96)), False),
-    'crowded': ((40, 2), ((128, 128), (128, 128)), True),
-    'fewer tokens than queries': ((1, 1), ((8, 8), (8, 16)), True),
-    'odd size': ((2, 2), ((67, 101), (33, 57)), True),
-}
 
 
 @pytest.mark.parametrize(
@@ -63,7 +44,7 @@ def test_every_parameter_learns_from_every_batch(case, base, device) -> None:
     num_boxes, sizes, proposes = BATCHES[case]
     model = build_tiny(base=base).to(device)
     if not proposes:
-        _no_proposals(model)
+        propose_nothing(model)
     losses = training_losses(model, make_batch(num_boxes, sizes))
     for name, value in flat_losses(losses).items():
         assert torch.isfinite(value).all(), name
@@ -103,6 +84,17 @@ def test_loss_does_not_change_the_batch() -> None:
             sample.gt_instances.bboxes, old.gt_instances.bboxes
         )
         assert torch.equal(sample.gt_instances.labels, old.gt_instances.labels)
+
+
+def test_samples_without_a_canvas_are_refused() -> None:
+    model = build_tiny(mask_policy='canvas')
+    samples = make_batch()['data_samples']
+    with pytest.raises(
+        ValueError,
+        match=r"must carry 'batch_input_shape' .*got metainfo keys "
+        r"\['img_shape', .*use DetDataPreprocessor",
+    ):
+        model.loss(torch.zeros(2, 3, 96, 128), samples)
 
 
 def test_config_is_not_edited() -> None:

@@ -7,6 +7,11 @@ import pytest
 import torch
 from helpers.tiny_co_dino import make_maps, tiny_model_cfg
 from mmdet.models.dense_heads import RPNHead
+from mmdet.models.task_modules import (
+    DeltaXYWHBBoxCoder,
+    MaxIoUAssigner,
+    RandomSampler,
+)
 from mmengine.config import ConfigDict
 from mmengine.registry import init_default_scope
 
@@ -44,22 +49,10 @@ def results(head, feats, samples, cfg=CFG) -> tuple:
         return propose_and_learn(head, feats, samples, cfg)
 
 
-@pytest.mark.parametrize('pos_weight', [-1, 2.0])
-@pytest.mark.parametrize(
-    ('num_boxes', 'sizes'),
-    [
-        ((3, 2), (CANVAS, (80, 96))),
-        ((0, 4), ((64, 60), CANVAS)),
-        ((0, 0), (CANVAS, CANVAS)),
-        ((40,), (CANVAS,)),
-    ],
-)
-def test_losses_and_gradients_are_mmdets(num_boxes, sizes, pos_weight) -> None:
-    ours, theirs = make_head(), make_head(_Own)
-    feats, samples = make_maps(num_boxes, sizes)
+def assert_same_losses(ours, theirs, feats, samples) -> None:
+    """And the same gradients of the maps and of all parameters."""
     output = []
     for head in (ours, theirs):
-        head.train_cfg.pos_weight = pos_weight
         _, losses = results(head, feats, samples)
         grads = torch.autograd.grad(
             sum(sum(levels) for levels in losses.values()),
@@ -74,6 +67,64 @@ def test_losses_and_gradients_are_mmdets(num_boxes, sizes, pos_weight) -> None:
         )
     for mine, other in zip(grads, others):
         torch.testing.assert_close(mine, other)
+
+
+@pytest.mark.parametrize('pos_weight', [-1, 2.0])
+@pytest.mark.parametrize(
+    ('num_boxes', 'sizes'),
+    [
+        ((3, 2), (CANVAS, (80, 96))),
+        ((0, 4), ((64, 60), CANVAS)),
+        ((0, 0), (CANVAS, CANVAS)),
+        ((40,), (CANVAS,)),
+    ],
+)
+def test_losses_and_gradients_are_mmdets(num_boxes, sizes, pos_weight) -> None:
+    heads = make_head(), make_head(_Own)
+    for head in heads:
+        head.train_cfg.pos_weight = pos_weight
+    assert_same_losses(*heads, *make_maps(num_boxes, sizes))
+
+
+@pytest.mark.parametrize(
+    ('assigner', 'sampler', 'coder'),
+    [
+        (
+            # As of the heads of regions.
+            dict(
+                pos_iou_thr=0.5,
+                neg_iou_thr=0.5,
+                min_pos_iou=0.5,
+                match_low_quality=False,
+            ),
+            dict(num=64, pos_fraction=0.25, neg_pos_ub=2),
+            dict(target_stds=(0.1, 0.1, 0.2, 0.2)),
+        ),
+        (
+            dict(pos_iou_thr=0.4, neg_iou_thr=(0.1, 0.3), min_pos_iou=0.0),
+            dict(num=5000, pos_fraction=1.0),
+            dict(target_means=(0.1, 0.0, -0.2, 0.0), clip_border=False),
+        ),
+    ],
+)
+@pytest.mark.parametrize('ties', [False, True])
+def test_of_other_settings_too(assigner, sampler, coder, ties) -> None:
+    """Also where anchors overlap several boxes alike."""
+    heads = make_head(), make_head(_Own)
+    for head in heads:
+        head.assigner = MaxIoUAssigner(**assigner)
+        head.sampler = RandomSampler(add_gt_as_proposals=False, **sampler)
+        head.bbox_coder = DeltaXYWHBBoxCoder(**coder)
+    feats, samples = make_maps((7, 3), ((64, 60), CANVAS))
+    if ties:
+        for sample in samples:
+            boxes = (sample.gt_instances.bboxes / 16).round() * 16
+            boxes[:, 2:] += 16
+            sample.gt_instances.bboxes = boxes
+    assert_same_losses(*heads, feats, samples)
+    ours, theirs = (results(head, feats, samples)[0] for head in heads)
+    for mine, other in zip(ours.instances(), theirs.instances()):
+        torch.testing.assert_close(mine.bboxes, other.bboxes)
 
 
 @pytest.mark.parametrize(

@@ -143,6 +143,10 @@ def train_cfg(**changes):
             {'backbone': {'with_cp': 99}},
             r'backbone.with_cp must be a bool or in \[0, 8\], got 99',
         ),
+        (
+            {'query_head': {'transformer': {'decoder': {'with_cp': 3}}}},
+            r'decoder\.with_cp must be a bool or in \[0, 2\], got 3',
+        ),
     ],
 )
 def test_wrong_settings_are_refused(changes, message):

@@ -1,6 +1,5 @@
 """The transformer against mmdet's functions and against plain formulas."""
 
-import math
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,7 +9,6 @@ from mmcv.ops.multi_scale_deform_attn import MultiScaleDeformableAttnFunction
 from mmdet.models.detectors.deformable_detr import DeformableDETR
 from reference.co_dino_parts import (
     CHANNELS,
-    SHAPES,
     Batch,
     encode,
     grads,
@@ -26,7 +24,6 @@ from mmext.models.co_dino import attention
 from mmext.models.co_dino.transformer import (
     CoDINOTransformer,
     EncodedImage,
-    encoder_proposals,
 )
 
 ORACLES = Path(__file__).resolve().parents[2] / 'oracles'
@@ -85,37 +82,6 @@ class Recorder(nn.Module):
     def forward(self, tokens: Tensor, **kwargs) -> Tensor:
         self.given = {'tokens': tokens, **kwargs}
         return tokens
-
-
-def test_encode_flattens_level_by_level():
-    transformer = tiny_transformer()
-    transformer.encoder = recorder = Recorder()
-    batch = tiny_batch()
-    encoded = encode(transformer, batch)
-    given = recorder.given
-    token = 0
-    for level, (height, width) in enumerate(SHAPES):
-        assert encoded.level_start_index[level] == token
-        for y in range(height):
-            for x in range(width):
-                feat, pos, mask = (
-                    maps[level][..., y, x]
-                    for maps in (batch.feats, batch.pos, batch.masks)
-                )
-                assert torch.equal(given['tokens'][:, token], feat)
-                assert torch.equal(
-                    given['pos'][:, token],
-                    pos + transformer.level_embeds[level],
-                )
-                assert torch.equal(encoded.padding_mask[:, token], mask)
-                token += 1
-    assert token == encoded.memory.shape[1]
-    assert encoded.spatial_shapes.tolist() == [list(s) for s in SHAPES]
-    assert encoded.spatial_shapes.dtype == torch.int64
-    ratios = [DeformableDETR.get_valid_ratio(mask) for mask in batch.masks]
-    assert torch.equal(encoded.valid_ratios, torch.stack(ratios, 1))
-    for level, feat in zip(encoded.maps(), batch.feats):
-        assert torch.equal(level, feat)
 
 
 def test_padding_is_only_masked_where_there_is_some():
@@ -181,37 +147,3 @@ def test_co_queries_match_the_formula(with_coord_feat: bool):
             )
         query = transformer.co_queries(boxes, feats, index)
         torch.testing.assert_close(query, expected, rtol=0, atol=1e-5)
-
-
-def encoded_image(
-    masks: list[Tensor], *, has_padding: bool = True
-) -> EncodedImage:
-    """Random memory below padding masks ``(B, H, W)`` of every level."""
-    shapes = [tuple(mask.shape[1:]) for mask in masks]
-    padding = torch.cat([mask.flatten(1) for mask in masks], 1)
-    return EncodedImage(
-        memory=torch.randn(*padding.shape, CHANNELS),
-        padding_mask=padding,
-        valid_ratios=torch.ones(len(padding), len(masks), 2),
-        shapes=shapes,
-        spatial_shapes=torch.tensor(shapes),
-        level_start_index=torch.zeros(len(masks), dtype=torch.int64),
-        has_padding=has_padding,
-    )
-
-
-def test_limit_proposal_sizes():
-    """0.05 of the image on level 0, doubled by level; none beyond 0.99."""
-    sizes = [(4, 4)] * 6
-    masks = [torch.zeros(1, *size, dtype=torch.bool) for size in sizes]
-    logits, usable = encoder_proposals(encoded_image(masks))
-    assert logits.dtype == torch.float32
-    boxes = logits.sigmoid().view(6, 16, 4)
-    for level in range(5):
-        torch.testing.assert_close(
-            boxes[level, :, 2:], torch.full((16, 2), 0.05 * 2**level)
-        )
-    assert torch.equal(
-        usable.view(6, 16).all(1), torch.tensor([True] * 5 + [False])
-    )
-    assert logits.view(6, 16, 4)[5].eq(math.inf).all()

@@ -2,9 +2,6 @@
 
 import pytest
 from helpers.tiny_segmentation import CHANNELS, assert_same_as_host
-from mmseg.models import decode_heads as hosts
-
-from mmext.models import decode_heads
 
 ONE_MAP = {'in_channels': 8, 'in_index': 2}
 ALL_MAPS = {'in_channels': CHANNELS, 'in_index': (0, 1, 2, 3)}
@@ -26,11 +23,3 @@ HEADS = {
 @pytest.mark.parametrize('name', HEADS)
 def test_losses_and_gradients_are_those_of_mmseg(name):
     assert_same_as_host(name, **HEADS[name])
-
-
-@pytest.mark.parametrize('name', HEADS)
-def test_is_the_host_with_other_losses(name):
-    assert getattr(decode_heads, name).__bases__ == (
-        decode_heads.ResizedLossMixin,
-        getattr(hosts, name),
-    )

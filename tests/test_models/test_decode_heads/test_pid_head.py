@@ -151,18 +151,6 @@ def test_falls_back_for_a_loss_of_ones_own(logits):
     )
 
 
-def test_out_of_range_raises(logits):
-    _, ours = pair()
-    data = samples()
-    data[1].gt_sem_seg.data[0, 3, 4] = 7
-    with pytest.raises(LabelRangeError, match=r'7 .1.'):
-        ours.loss_by_feat(logits, data)
-    data = samples()
-    data[0].gt_edge_map.data[0, 1, 2] = 7
-    with pytest.raises(LabelRangeError, match='loss_boundary'):
-        ours.loss_by_feat(logits, data)
-
-
 def test_other_losses_fall_back_and_say_so(monkeypatch):
     said = []
     monkeypatch.setattr(

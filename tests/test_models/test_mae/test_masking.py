@@ -29,11 +29,6 @@ def test_blocks_stay_whole(block):
     assert mask.sum() == 5 * grid[0] * grid[1] / 2
 
 
-def test_block_of_patches_by_hand():
-    mask = make_mask(torch.tensor([[0.9, 0.1, 0.8, 0.7]]), (4, 4), 0.75, 2)
-    assert sorted(mask.keep[0].tolist()) == [2, 3, 6, 7]
-
-
 @pytest.mark.parametrize(
     ('grid', 'ratio', 'block', 'text'),
     [

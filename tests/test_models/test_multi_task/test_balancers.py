@@ -4,9 +4,7 @@ import math
 
 import pytest
 import torch
-from helpers.toy_ranks import run_on_ranks
 from helpers.toy_tasks import BALANCERS
-from torch import distributed as dist
 
 from mmext.models import (
     DWA,
@@ -256,27 +254,3 @@ def test_state_of_other_tasks_and_of_another_balancer():
 def test_arguments(kind, args):
     with pytest.raises(ValueError, match=next(iter(args))):
         kind(TASKS, **args)
-
-
-@pytest.mark.xdist_group('processes')
-def test_ranks_with_other_data_have_the_same_weights(tmp_path):
-    epochs = [[0.5, 1.0, 2.0], [0.4, 0.2, 2.0]], [[0.3, 1.0, 3.0], [0.1] * 3]
-
-    def function():
-        rank = dist.get_rank()
-        balancer = DWA(TASKS)
-        for epoch in epochs:
-            step(balancer, epoch[rank])
-            balancer.end_epoch()
-        torch.save(balancer.get_state(), tmp_path / f'{rank}.pth')
-
-    ranks = run_on_ranks(function, 2, tmp_path / 'out')
-    assert not any(ranks.wait()), ranks.output()
-    one, other = (torch.load(tmp_path / f'{rank}.pth') for rank in (0, 1))
-    means = torch.tensor(epochs).mean(1)
-    expected = 3 * (means[1] / means[0] / 2).softmax(0)
-    torch.testing.assert_close(one['weights'], expected)
-    assert one.keys() == other.keys()
-    for name, value in one.items():
-        if isinstance(value, torch.Tensor):
-            assert torch.equal(value, other[name])
