@@ -39,13 +39,6 @@ def killed_while_saving(monkeypatch, filename):
     monkeypatch.setattr(PortableRunner, 'save_checkpoint', die)
 
 
-def test_replaces_mmengines_hook(tmp_path):
-    runner = toy.build(tmp_path)
-    assert [type(hook) for hook in runner.hooks].count(
-        AtomicCheckpointHook
-    ) == 1
-
-
 def test_keeps_the_last_ones(tmp_path):
     toy.train(tmp_path, default_hooks=hooks(max_keep_ckpts=2))
     assert files(tmp_path) == ['epoch_2.pth', 'epoch_3.pth']
@@ -114,25 +107,6 @@ def test_best_one_written_again_is_not_removed(tmp_path):
     assert Path(hook.best_ckpt_path).name == 'best_mean_epoch_3.pth'
     hook.after_val_epoch(runner, dict(mean=4.0))
     assert Path(hook.best_ckpt_path).is_file()
-
-
-def test_several_best_ones(tmp_path):
-    runner = toy.build(
-        tmp_path,
-        default_hooks=hooks(save_best=['mean', 'other'], rule='greater'),
-    )
-    (hook,) = (h for h in runner.hooks if isinstance(h, AtomicCheckpointHook))
-    runner.train_loop  # noqa: B018  (builds it)
-    runner.optim_wrapper = runner.build_optim_wrapper(runner.optim_wrapper)
-    runner.param_schedulers = []
-    hook.before_train(runner)
-    for epoch, scores in enumerate([(1, 5), (2, 4)]):
-        runner.train_loop._epoch = epoch
-        hook.after_val_epoch(runner, dict(zip(('mean', 'other'), scores)))
-    assert files(tmp_path) == [
-        'best_mean_epoch_1.pth',
-        'best_other_epoch_0.pth',
-    ]
 
 
 def test_published_file_is_named_after_its_content(tmp_path):
