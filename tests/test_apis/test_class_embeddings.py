@@ -117,15 +117,6 @@ NAMES = ['red_cell', 'crème', 'c']
 INFO = {'encoder': 'x: y', 'templates': ['a {}', '{}'], 'mmext_version': '1'}
 
 
-def test_the_head_reads_what_is_written(tmp_path, rows):
-    path = tmp_path / 'new' / 'a.safetensors'
-    assert save_class_embeddings(str(path), rows, NAMES, INFO) == path
-    embeddings = read_class_embeddings(path)
-    torch.testing.assert_close(embeddings.vectors, rows)
-    assert embeddings.classes == tuple(NAMES)
-    assert [item.name for item in path.parent.iterdir()] == [path.name]
-
-
 def test_safetensors_as_its_package_reads_them(tmp_path, rows):
     path = tmp_path / 'a.safetensors'
     save_class_embeddings(path, rows.T.contiguous().T, NAMES, INFO)

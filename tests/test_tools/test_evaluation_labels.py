@@ -187,16 +187,6 @@ def test_the_metric_may_be_asked_to_go_on(data):
     assert 'mIoU:' in output
 
 
-@pytest.mark.slow
-def test_an_empty_mask_is_named(data):
-    mask = data / 'masks' / '1.png'
-    mask.write_bytes(b'')
-    codes, output = evaluate(data)
-    assert codes == [1]
-    assert f'mask {str(mask)!r}' in output, output[-2000:]
-    assert 'the mask file is empty' in output
-
-
 @pytest.fixture
 def finder(monkeypatch, checkout, data):
     """A detector, its config with metrics, and two images."""

@@ -5,13 +5,13 @@ The six-class model is given as a checkpoint and as the folder that
 """
 
 import json
-import os
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+from helpers.hostile import Hostile
 from helpers.reduce_config import reduce_model
 from helpers.toy_ranks import load_tool, start_ranks
 from helpers.toy_training import quicken
@@ -188,29 +188,12 @@ def test_the_tools_take_the_folder(six, shared, tmp_path):
     assert results[0] == results[1]
 
 
-def test_others_may_read_the_folder(shared, tmp_path):
-    """All files have the permissions of any new file."""
-    (tmp_path / 'usual').touch()
-    usual = (tmp_path / 'usual').stat().st_mode
-    assert {path.stat().st_mode for path in shared.iterdir()} == {usual}
-
-
 def test_a_folder_is_no_training_to_go_on_with(six, shared, capsys):
     with pytest.raises(SystemExit) as info:
         load_tool('train').main([str(six.config), '--resume', str(shared)])
     assert info.value.code == 2
     error = capsys.readouterr().err
     assert 'which has weights only; use --cfg-options load_from=' in error
-
-
-class Hostile:
-    """Makes a folder when it is read."""
-
-    def __init__(self, trap):
-        self.trap = str(trap)
-
-    def __reduce__(self):
-        return os.mkdir, (self.trap,)
 
 
 @pytest.mark.parametrize('tool', ['infer', 'test', 'train'])

@@ -1,7 +1,6 @@
 """A segmentor from the data to the test: train, resume, validate, plot."""
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -69,10 +68,6 @@ def scalars(folder: Path) -> list[dict]:
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
-def weights(file: Path) -> dict[str, torch.Tensor]:
-    return torch.load(file, weights_only=False)['state_dict']
-
-
 @pytest.fixture(scope='module')
 def trained(config, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp('run') / 'whole'
@@ -98,30 +93,3 @@ def test_trains_and_validates(trained: Path):
     last = torch.load(trained / 'iter_4.pth', weights_only=False)
     # So that the hosts' functions read it without running its code.
     assert type(last['message_hub']['runtime_info']['best_score']) is float
-
-
-@pytest.mark.slow
-def test_goes_on_where_it_was(config: Path, trained: Path, tmp_path: Path):
-    """From the second step on, with the same outcome, bit for bit."""
-    folder = tmp_path / 'resumed'
-    code, output = run(folder, config, '--resume', str(trained / 'iter_2.pth'))
-    assert code == 0, output[-3000:]
-    steps = [line['iter'] for line in scalars(folder) if 'loss' in line]
-    assert steps == [3, 4]
-    expected = weights(trained / 'iter_4.pth')
-    results = weights(folder / 'iter_4.pth')
-    assert set(results) == set(expected)
-    for key, value in expected.items():
-        assert torch.equal(results[key], value), key
-
-
-def test_tests(config: Path, trained: Path, tmp_path: Path):
-    """The same metric as the validation of the training."""
-    folder = tmp_path / 'tested'
-    code, output = run(
-        folder, config, str(trained / 'iter_4.pth'), tool='test'
-    )
-    assert code == 0, output[-3000:]
-    result = float(re.search(r'mIoU: ([\d.]+)', output).group(1))
-    last = [line['mIoU'] for line in scalars(trained) if 'mIoU' in line][-1]
-    assert result == pytest.approx(last)
