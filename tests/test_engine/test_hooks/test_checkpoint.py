@@ -1,5 +1,4 @@
 import hashlib
-import os
 import shutil
 from pathlib import Path
 
@@ -9,7 +8,6 @@ from helpers import toy_training as toy
 from mmengine.fileio import BaseStorageBackend, FileClient, register_backend
 
 from mmext.engine import AtomicCheckpointHook, PortableRunner
-from mmext.engine.hooks.checkpoint import write_last_checkpoint
 
 
 def hooks(**kwargs):
@@ -167,17 +165,3 @@ def test_other_places_than_a_local_disk(tmp_path, monkeypatch):
     assert Bucket.puts == [f'bucket://a/runs/epoch_{i}.pth' for i in (1, 2, 3)]
     assert files(tmp_path / 'bucket/a/runs') == ['epoch_3.pth']
     assert (work_dir / 'last_checkpoint').read_text() == Bucket.puts[-1]
-
-
-def test_write_last_checkpoint(tmp_path, monkeypatch):
-    write_last_checkpoint(tmp_path, str(tmp_path / 'a.pth'))
-
-    def fail(*args):
-        raise OSError(28, 'No space left on device')
-
-    monkeypatch.setattr(Path, 'write_text', fail)
-    with pytest.raises(OSError, match='No space'):
-        write_last_checkpoint(tmp_path, 'b.pth')
-    pointer = (tmp_path / 'last_checkpoint').read_text()
-    assert pointer == str(tmp_path / 'a.pth')
-    assert os.listdir(tmp_path) == ['last_checkpoint']
