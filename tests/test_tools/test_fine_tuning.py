@@ -165,29 +165,6 @@ def check_rows(before, after):
             assert torch.equal(other[4], one[6]), name
 
 
-def test_the_tools_take_the_folder(six, shared, tmp_path):
-    """Test and inference give what they give with the checkpoint."""
-    results = []
-    for index, start in enumerate((six.checkpoint, shared)):
-        folder = tmp_path / str(index)
-        folder.mkdir()
-        code, output = run(folder, six.config, start, tool='test')
-        assert code == 0, output[-3000:]
-        (file,) = (folder / 'w').glob('*/*.json')
-        metrics = json.loads(file.read_text())
-        picture = sorted((six.folder / 'data/img_dir/val').iterdir())[0]
-        argv = ['--checkpoint', start, '--out', folder / 'o', picture]
-        argv += ['--device', 'cpu', '--score-thr', '0']
-        assert load_tool('infer').main(list(map(str, argv))) == 0
-        predicted = json.loads((folder / 'o/predictions.json').read_text())
-        del predicted['images'][0]['picture']
-        assert predicted['images'][0]['boxes']
-        times = ('data_time', 'time')
-        metrics = {k: v for k, v in metrics.items() if k not in times}
-        results.append((metrics, predicted['images'], predicted['classes']))
-    assert results[0] == results[1]
-
-
 def test_a_folder_is_no_training_to_go_on_with(six, shared, capsys):
     with pytest.raises(SystemExit) as info:
         load_tool('train').main([str(six.config), '--resume', str(shared)])

@@ -233,27 +233,6 @@ def test_the_ignored_value_is_no_class(tmp_path, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('form', ['yolo', 'masks'])
-def test_checks_pass(form, voc, tmp_path, capsys, monkeypatch):
-    """Through the tool: labels and preflight without an error."""
-    monkeypatch.chdir(tmp_path)
-    if form == 'masks':
-        more = ['--ignore-index', '3', '--classes', *CLASSES]
-        args = (masks(tmp_path / 'data'), tmp_path / 'my.py', *more)
-        code = run(*args, base='mmext::pidnet/pidnet_small_shapes.py')
-    else:
-        data = in_form(voc, form, tmp_path / form, CLASSES)
-        code = run(data, tmp_path / 'my.py', base=SMALL)
-    printed = capsys.readouterr().out
-    assert code == 0, printed
-    # Of labels and config together.
-    assert printed.count('0 errors') == printed.count('can be trained') == 1
-    # The base of boxes is for 16 pictures a step, this one for 8.
-    assert 'LOOP006' not in printed
-    assert 'tools/test.py' in printed.split('Next:')[1]
-
-
-@pytest.mark.slow
 def test_errors_of_labels_make_the_exit_code_1(
     voc, tmp_path, monkeypatch, capsys
 ):
