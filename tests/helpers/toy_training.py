@@ -78,7 +78,6 @@ class ToyModel(BaseModel):
             'BN': lambda: nn.BatchNorm1d(2),
             'SyncBN': lambda: nn.SyncBatchNorm(2),
         }[norm]()
-        self.unused = nn.Linear(1, 1) if noise is None else None
 
     def forward(self, inputs, mode='tensor', **_):
         points = torch.stack(list(inputs))

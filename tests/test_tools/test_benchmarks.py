@@ -278,13 +278,10 @@ class TestOptimizer:
         assert float(rows[3][5]) <= 1e-6
 
 
-class TestTensorPeak:
-    """It sees what is alive, once, while it is."""
-
-    def test_example_runs(self):
-        failed, tried = doctest.testmod(load('tensor_peak'))
-        assert tried
-        assert not failed
+def test_the_example_of_tensor_peak():
+    failed, tried = doctest.testmod(load('tensor_peak'))
+    assert tried
+    assert not failed
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The tool as users start it: exit codes, messages, kill and resume."""
+"""The tool as users start it: exit codes, messages, console and log."""
 
 import json
 import math
