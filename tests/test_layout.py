@@ -123,19 +123,6 @@ def package_graph() -> dict[tuple[str, str], set[str]]:
     return dict(arrows)
 
 
-def circles(arrows: set[tuple[str, str]]) -> set[str]:
-    """Packages from which a way leads back to themselves."""
-    reach = defaultdict(set)
-    for start, end in arrows:
-        reach[start].add(end)
-    for _ in range(len(reach)):
-        for start in reach:
-            reach[start] |= set().union(
-                *(reach.get(end, set()) for end in set(reach[start]))
-            )
-    return {start for start, ends in reach.items() if start in ends}
-
-
 def names_of(node: ast.expr) -> list[str]:
     """String constants of a list or tuple display."""
     elements = getattr(node, 'elts', [])
@@ -220,10 +207,6 @@ def test_checks_know_nothing_of_what_trains():
         for (start, end), modules in package_graph().items()
         if start.startswith('checks') and end in ('engine', 'apis', 'models')
     ]
-
-
-def test_packages_form_no_circle():
-    assert circles(set(package_graph())) == set()
 
 
 def test_packages_are_imported_through_their_public_names():

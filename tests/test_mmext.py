@@ -5,11 +5,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from mmengine.config import Config
 
 from mmext import config_path
-
-RUNTIME = '_base_/default_runtime.py'
 
 
 def run_python(code: str, cwd: Path) -> str:
@@ -42,12 +39,6 @@ def test_import_keeps_a_registration_that_is_already_there(tmp_path: Path):
     assert run_python(code, tmp_path) == 'a.fork'
 
 
-def test_config_path_is_absolute_and_holds_the_config():
-    path = Path(config_path(RUNTIME))
-    assert path.is_absolute()
-    assert Config.fromfile(path).default_scope == 'mmdet'
-
-
 @pytest.mark.parametrize(
     ('name', 'message'),
     [
@@ -61,19 +52,3 @@ def test_config_path_is_absolute_and_holds_the_config():
 def test_config_path_refuses_what_is_no_config(name: str, message: str):
     with pytest.raises(FileNotFoundError, match=message):
         config_path(name)
-
-
-@pytest.mark.parametrize(
-    'base',
-    [
-        f"'mmext::{RUNTIME}'",
-        f"[__import__('mmext').config_path('{RUNTIME}')]",
-    ],
-    ids=['double-colon', 'config_path'],
-)
-def test_a_config_elsewhere_inherits_ours(tmp_path: Path, base: str):
-    child = tmp_path / 'child.py'
-    child.write_text(f'_base_ = {base}\nextra = 1\n')
-    cfg = Config.fromfile(child)
-    assert cfg.extra == 1
-    assert cfg.default_scope == 'mmdet'

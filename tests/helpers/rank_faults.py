@@ -11,13 +11,12 @@ from mmengine.hooks import Hook
 from mmengine.optim import OptimWrapper
 from mmengine.registry import (
     DATA_SAMPLERS,
-    DATASETS,
     HOOKS,
     MODELS,
     OPTIM_WRAPPERS,
 )
 
-from helpers.toy_training import ToyDataset, ToyModel
+from helpers.toy_training import ToyModel
 
 
 def strike(kind, mark):
@@ -74,22 +73,6 @@ class FaultyModel(ToyModel):
         if mode == 'loss' and self.count == self.at and is_rank(self.rank):
             strike(self.kind, self.mark)
         return super().forward(inputs, mode, **more)
-
-
-@DATASETS.register_module(force=True)
-class FaultyDataset(ToyDataset):
-    """A fault at the ``at``-th sample that a rank reads."""
-
-    def __init__(self, kind, mark, at=5, rank=1, **kwargs):
-        self.kind, self.mark, self.at, self.rank = kind, mark, at, rank
-        self.count = 0
-        super().__init__(**kwargs)
-
-    def prepare_data(self, idx):
-        self.count += 1
-        if self.count == self.at and is_rank(self.rank):
-            strike(self.kind, self.mark)
-        return super().prepare_data(idx)
 
 
 @DATA_SAMPLERS.register_module(force=True)

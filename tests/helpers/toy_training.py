@@ -78,7 +78,6 @@ class ToyModel(BaseModel):
             'BN': lambda: nn.BatchNorm1d(2),
             'SyncBN': lambda: nn.SyncBatchNorm(2),
         }[norm]()
-        self.unused = nn.Linear(1, 1) if noise is None else None
 
     def forward(self, inputs, mode='tensor', **_):
         points = torch.stack(list(inputs))
@@ -280,22 +279,6 @@ class FullDiskHook(Hook):
         runner.save_checkpoint = save_checkpoint
 
 
-@HOOKS.register_module(force=True)
-class ClockHook(Hook):
-    """Set the clock of this process back."""
-
-    def __init__(self, seconds):
-        now, local = time.time, time.localtime
-        time.time = lambda: now() - seconds
-        time.localtime = lambda moment=None: local(
-            time.time() if moment is None else moment
-        )
-        format_time = time.strftime
-        time.strftime = lambda text, moment=None: format_time(
-            text, time.localtime() if moment is None else moment
-        )
-
-
 class Killed(BaseException):
     """Stands for the end of the process."""
 
@@ -332,6 +315,18 @@ def loader(**kwargs):
         collate_fn=dict(type='pseudo_collate'),
         **kwargs,
     )
+
+
+# Changes of the config for a test; weights that make every output 3.
+TEST = dict(
+    test_dataloader=loader(size=6, shuffle=False),
+    test_cfg=dict(),
+    test_evaluator=dict(type='ToyMetric'),
+)
+WEIGHTS = {
+    'linear.weight': torch.zeros(2, 3),
+    'linear.bias': torch.full((2,), 3.0),
+}
 
 
 def config(**changes):

@@ -11,12 +11,10 @@ from mmext.apis.class_embeddings import (
     check_embeddings_path,
     check_templates,
     class_phrases,
-    closest_classes,
     make_class_embeddings,
     read_lines,
     save_class_embeddings,
 )
-from mmext.models.co_dino.class_embeddings import read_class_embeddings
 
 
 class TableEncoder:
@@ -94,19 +92,6 @@ def test_rejects_what_an_encoder_gives(rows, message):
         make_class_embeddings(['a'], encoder, batch_size=0)
 
 
-def test_closest_classes():
-    angles = torch.tensor([0.0, 1.0, 2.5, 2.6])
-    vectors = torch.stack([angles.cos(), angles.sin()], dim=1)
-    before = vectors.clone()
-    first, second, cosine = closest_classes(vectors)
-    assert (first, second) == (2, 3)
-    assert cosine == pytest.approx(np.cos(0.1), abs=1e-6)
-    assert torch.equal(vectors, before)
-    assert closest_classes(vectors[:1]) is None
-    # Opposite ones are still the closest of two.
-    assert closest_classes(torch.tensor([[1.0], [-1.0]]))[2] == -1
-
-
 @pytest.fixture
 def rows(generator):
     rows = torch.randn(3, 4, generator=generator)
@@ -115,15 +100,6 @@ def rows(generator):
 
 NAMES = ['red_cell', 'crème', 'c']
 INFO = {'encoder': 'x: y', 'templates': ['a {}', '{}'], 'mmext_version': '1'}
-
-
-def test_the_head_reads_what_is_written(tmp_path, rows):
-    path = tmp_path / 'new' / 'a.safetensors'
-    assert save_class_embeddings(str(path), rows, NAMES, INFO) == path
-    embeddings = read_class_embeddings(path)
-    torch.testing.assert_close(embeddings.vectors, rows)
-    assert embeddings.classes == tuple(NAMES)
-    assert [item.name for item in path.parent.iterdir()] == [path.name]
 
 
 def test_safetensors_as_its_package_reads_them(tmp_path, rows):
@@ -136,16 +112,6 @@ def test_safetensors_as_its_package_reads_them(tmp_path, rows):
     assert json.loads(metadata.pop('classes')) == NAMES
     assert json.loads(metadata.pop('templates')) == INFO['templates']
     assert metadata == {'encoder': 'x: y', 'mmext_version': '1'}
-
-
-def test_replaces_a_file_only_when_told_to(tmp_path, rows):
-    path = tmp_path / 'a.safetensors'
-    path.write_text('mine')
-    with pytest.raises(FileExistsError, match='--force'):
-        save_class_embeddings(path, rows, NAMES)
-    assert path.read_text() == 'mine'
-    save_class_embeddings(path, rows, NAMES, force=True)
-    assert read_class_embeddings(path).vectors.shape == (3, 4)
 
 
 @pytest.mark.parametrize(

@@ -44,13 +44,6 @@ def test_boxes_are_in_pixels_of_the_image(model, image):
     assert prediction.masks is None
 
 
-def test_image_is_the_file_in_rgb(model, image):
-    (prediction,) = infer_images(model, [str(image)])
-    np.testing.assert_array_equal(
-        prediction.image, np.array(Image.open(image))
-    )
-
-
 def test_a_folder_and_arrays(finder, model, image):
     finder.paint(image.with_name('0.png'), (160, 80), blue=BLUE)
     image.with_name('film.mp4').write_bytes(b'no picture')

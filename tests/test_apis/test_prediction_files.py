@@ -238,38 +238,6 @@ def test_writes_a_picture_of_each_image_and_the_numbers(
     assert np.array(Image.open(out / 'a.png')).shape == (480, 640, 3)
 
 
-def test_ground_truth_and_sheet(model, images, tmp_path):
-    truth = GroundTruth(
-        path=images[0],
-        boxes=np.array([[5, 6, 25, 30]], np.float32),
-        labels=np.array([0]),
-        classes=('red', 'blue'),
-    )
-    report = infer_to_folder(
-        model,
-        images,
-        tmp_path / 'out',
-        truths=[truth],
-        sheet=True,
-    )
-    wide = [Image.open(path).width for path in report.pictures]
-    assert wide[0] > 2 * 640
-    assert wide[1:] == [640, 640]
-    assert report.sheet == tmp_path / 'out' / 'contact_sheet.png'
-    assert Image.open(report.sheet).width > 640
-
-
-def test_finishes_the_others(model, images, tmp_path):
-    images[1].write_bytes(b'no image')
-    report = infer_to_folder(model, images, tmp_path / 'out')
-    assert [path.name for path in report.pictures] == ['a.png', 'c.png']
-    ((path, reason),) = report.failed
-    assert path == images[1]
-    assert 'b.png' in reason
-    content = json.loads(report.json_path.read_text())
-    assert content['failed'] == [{'image': str(path), 'reason': reason}]
-
-
 def test_rejects_predictions_in_place_of_an_image(model, images, tmp_path):
     with pytest.raises(ValueError, match='out must not be one of the images'):
         infer_to_folder(

@@ -12,6 +12,7 @@ import pytest
 import torch
 import yaml
 from helpers import reduce_semantic_config as semantic
+from helpers.hostile import Hostile
 from helpers.tiny_co_dino import build_tiny, make_batch, tiny_model_cfg
 from mmengine.config import Config
 from mmengine.model import BaseModel
@@ -228,16 +229,6 @@ def test_refuses_files_of_ones_own_and_keeps_what_is_there(
 
 
 # What is not loaded ------------------------------------------------------
-
-
-class Hostile:
-    """Makes a folder when it is read."""
-
-    def __init__(self, trap):
-        self.trap = str(trap)
-
-    def __reduce__(self):
-        return os.mkdir, (self.trap,)
 
 
 def edit(folder, function):

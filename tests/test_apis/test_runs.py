@@ -6,18 +6,16 @@ from types import SimpleNamespace
 import pytest
 import torch
 from helpers import toy_training as toy
-from torch import distributed as dist
 
 from mmext.apis.runs import (
     build_runner,
     prepare_config,
     prepare_test,
     prepare_training,
-    process_group,
     run_test,
     run_training,
 )
-from mmext.engine import GracefulExit, PortableRunner
+from mmext.engine import PortableRunner
 from mmext.utils import tensors
 
 
@@ -111,8 +109,19 @@ def test_amp_is_bfloat16_on_gpus_that_have_it(make, monkeypatch, major):
     assert (wrapper.dtype, wrapper.loss_scale) == ('float16', 'dynamic')
 
 
-def test_auto_scale_lr(make, tmp_path):
-    path = make(auto_scale_lr=dict(base_batch_size=4))
+@pytest.mark.parametrize(
+    ('kind', 'setting', 'rate'),
+    [
+        ('SGD', {}, 0.025),
+        ('AdamW', {}, 0.05),
+        ('AdamW', {'rule': 'linear'}, 0.025),
+    ],
+)
+def test_auto_scale_lr(make, tmp_path, kind, setting, rate):
+    path = make(
+        optim_wrapper=dict(optimizer=dict(type=kind, lr=0.1)),
+        auto_scale_lr=dict(base_batch_size=8, **setting),
+    )
     cfg = prepare_training(
         path, auto_scale_lr=True, work_dir=str(tmp_path / 'w')
     )
@@ -120,7 +129,7 @@ def test_auto_scale_lr(make, tmp_path):
     cfg.custom_hooks = [dict(type='TraceHook', path=str(tmp_path / 'trace'))]
     cfg.param_scheduler = []
     run_training(cfg)
-    assert toy.read_trace(tmp_path / 'trace.0')[0]['lr'] == 0.05 * 2 / 4
+    assert toy.read_trace(tmp_path / 'trace.0')[0]['lr'] == rate
     assert 'enable' not in prepare_training(path).auto_scale_lr
 
 
@@ -153,18 +162,11 @@ def test_refused_arguments(make, changes, options, message, monkeypatch):
         prepare_training(make(**changes), **options)
 
 
-TEST = dict(
-    test_dataloader=toy.loader(size=4, shuffle=False),
-    test_cfg=dict(),
-    test_evaluator=dict(type='ToyMetric'),
-)
-
-
 @pytest.fixture
 def run_test_make(tmp_path):
     """Writes a config file with some changes."""
     return lambda **changes: toy.write(
-        tmp_path / 'cfg.py', toy.config(**{**TEST, **changes})
+        tmp_path / 'cfg.py', toy.config(**{**toy.TEST, **changes})
     )
 
 
@@ -172,13 +174,7 @@ def run_test_make(tmp_path):
 def checkpoint(tmp_path):
     """Weights that make every output 3, of which the first are 2 + 1."""
     path = tmp_path / 'a.pth'
-    torch.save(
-        {
-            'linear.weight': torch.zeros(2, 3),
-            'linear.bias': torch.full((2,), 3.0),
-        },
-        path,
-    )
+    torch.save(toy.WEIGHTS, path)
     return str(path)
 
 
@@ -188,7 +184,7 @@ def test_a_test(run_test_make, checkpoint, tmp_path):
     cfg = prepare_test(run_test_make(), checkpoint, work_dir=work_dir, out=out)
     assert run_test(cfg, out=out) == dict(mean=3.0)
     with open(out, 'rb') as file:
-        assert len(pickle.load(file)) == 2
+        assert len(pickle.load(file)) == 3
     assert run_test(cfg) == dict(mean=3.0)
 
 
@@ -210,7 +206,7 @@ def test_rejects_what_cannot_be_tested(run_test_make, checkpoint):
         prepare_test(run_test_make(), checkpoint, out='a.json')
     with pytest.raises(FileNotFoundError, match=r"got 'none.pth'"):
         prepare_test(run_test_make(), 'none.pth')
-    none = run_test_make(**dict.fromkeys(TEST))
+    none = run_test_make(**dict.fromkeys(toy.TEST))
     with pytest.raises(ValueError, match='config must have test_dataloader'):
         prepare_test(none, checkpoint)
 
@@ -243,30 +239,6 @@ def test_work_dir(path):
     assert cfg.work_dir == 'b'
 
 
-@pytest.mark.parametrize('launcher', ['pytorch', 'slurm', 'mpi'])
-def test_more_processes_than_gpus(path, monkeypatch, launcher):
-    monkeypatch.setattr(torch.cuda, 'is_available', lambda: True)
-    monkeypatch.setattr(torch.cuda, 'device_count', lambda: 1)
-    for name in ('LOCAL_RANK', 'SLURM_LOCALID', 'OMPI_COMM_WORLD_LOCAL_RANK'):
-        monkeypatch.setenv(name, '0')
-    for name in ('RANK', 'SLURM_PROCID', 'OMPI_COMM_WORLD_RANK'):
-        monkeypatch.setenv(name, '0')
-    for name in (
-        'WORLD_SIZE',
-        'LOCAL_WORLD_SIZE',
-        'SLURM_NTASKS',
-        'SLURM_NTASKS_PER_NODE',
-        'OMPI_COMM_WORLD_SIZE',
-        'OMPI_COMM_WORLD_LOCAL_SIZE',
-    ):
-        monkeypatch.setenv(name, '2')
-    monkeypatch.setenv('MASTER_ADDR', '127.0.0.1')
-    with pytest.raises(
-        ValueError, match=(r'got 2 processes and 1 CUDA device.*--device cpu')
-    ):
-        prepare_config(path, splits=SPLITS, launcher=launcher, device='auto')
-
-
 def test_runner_is_ours_unless_the_config_says_otherwise(path, tmp_path):
     cfg = prepare_config(path, splits=SPLITS, work_dir=str(tmp_path / 'a'))
     cfg.pop('runner_type')
@@ -274,33 +246,3 @@ def test_runner_is_ours_unless_the_config_says_otherwise(path, tmp_path):
     assert 'runner_type' not in cfg
     cfg.runner_type = 'Runner'
     assert type(build_runner(cfg)) is not PortableRunner
-
-
-@pytest.mark.parametrize(
-    ('error', 'failed'),
-    [
-        (None, False),
-        (GracefulExit(15), False),
-        (ValueError('x'), True),
-        (KeyboardInterrupt(), True),
-    ],
-)
-def test_process_group_is_left(monkeypatch, error, failed):
-    calls = []
-    monkeypatch.setattr(
-        'mmext.apis.runs.close_process_group',
-        lambda **kwargs: calls.append(kwargs),
-    )
-
-    def use():
-        with process_group():
-            if error is not None:
-                raise error
-
-    if error is None:
-        use()
-    else:
-        with pytest.raises(type(error)):
-            use()
-    assert calls == [dict(failed=failed)]
-    assert not dist.is_initialized()

@@ -76,13 +76,6 @@ def test_a_place_that_takes_no_video(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == []
 
 
-def test_what_is_no_video(tmp_path):
-    text = tmp_path / 'a.mp4'
-    text.write_text('no video')
-    with pytest.raises(UnreadableImageError, match='OpenCV can read'):
-        Video(text)
-
-
 def test_missing_frames_are_told(tmp_path, monkeypatch):
     path = tmp_path / 'a.mp4'
     write(path, colours((64, 48)))

@@ -152,11 +152,6 @@ def test_what_cannot_be_resumed_is_passed_over(tmp_path):
     assert newest(tmp_path) == 'epoch_1.pth'
 
 
-def test_empty_and_absent_folders(tmp_path):
-    assert newest(tmp_path) is None
-    assert newest(tmp_path / 'none') is None
-
-
 @pytest.mark.parametrize('text', ['', '\n', 'gone/epoch_9.pth', '\0\0\0'])
 def test_bad_pointer_does_not_matter(tmp_path, text):
     save(tmp_path / 'epoch_1.pth')
@@ -330,14 +325,6 @@ def test_other_number_of_classes_is_a_readable_summary():
         check_fits(report, 'a.pth')
 
 
-def test_backbone_alone_is_fine():
-    weights = checkpoint(model())
-    weights['state_dict'].pop('head.weight')
-    weights['state_dict'].pop('head.bias')
-    report = load_weights(model(), weights, 'a.pth')
-    assert list(report.missing) == ['head.weight', 'head.bias']
-
-
 def test_complete_minds_the_model_only():
     weights = checkpoint(model())
     weights['state_dict']['neck.weight'] = torch.zeros(1)
@@ -407,6 +394,7 @@ def test_test_time_augmentation_model():
         nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3)),
         # the same names, other shapes
         model(width=50),
+        nn.Sequential(),
     ],
 )
 def test_rejects_another_model(other):
@@ -414,8 +402,3 @@ def test_rejects_another_model(other):
         ValueError, match=r"'a.pth' is not of this model: load.* of 10"
     ):
         load_weights(model(classes=9), checkpoint(other), 'a.pth')
-
-
-def test_rejects_empty_checkpoint():
-    with pytest.raises(ValueError, match='loaded 0 of 10'):
-        load_weights(model(), dict(state_dict={}), 'a.pth')

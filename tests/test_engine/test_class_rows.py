@@ -232,9 +232,8 @@ class ToyClassifier(toy.ToyModel):
 
 
 @pytest.mark.parametrize('match_classes', [None, False])
-def test_load_from(tmp_path, monkeypatch, match_classes):
+def test_load_from(tmp_path, match_classes):
     """The names are those of the training data and of the checkpoint."""
-    toy.quicken(monkeypatch)
     weights = ToyClassifier().state_dict()
     meta = {'dataset_meta': {'classes': ('b', 'a')}}
     path = tmp_path / 'a.pth'

@@ -15,11 +15,6 @@ pytestmark = pytest.mark.xdist_group('processes')
 MODEL = dict(type='ToyModel', norm='BN')
 
 
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch):
-    toy.quicken(monkeypatch)
-
-
 def net():
     return nn.ModuleDict(
         {

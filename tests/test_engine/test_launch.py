@@ -24,7 +24,6 @@ from mmext.engine import (
 from mmext.engine.launch import default_store
 from mmext.utils.launcher_env import (
     LauncherEnv,
-    first_slurm_host,
     read_launcher_env,
 )
 
@@ -65,8 +64,8 @@ OPENMPI = dict(
         ),
         (
             'slurm',
-            {**SLURM, 'SLURM_STEP_NODELIST': 'gpu08'},
-            (5, 8, 1, 4, 'gpu08', 30007),
+            {**SLURM, 'SLURM_STEP_NODELIST': 'n[5,7]x,m'},
+            (5, 8, 1, 4, 'n5x', 30007),
         ),
         (
             'slurm',
@@ -89,20 +88,6 @@ OPENMPI = dict(
 )
 def test_environment(launcher, environ, expected):
     assert read_launcher_env(launcher, environ) == LauncherEnv(*expected)
-
-
-@pytest.mark.parametrize(
-    'nodes',
-    [
-        ('a', 'a'),
-        ('a,b', 'a'),
-        ('n[3]', 'n3'),
-        ('n[03-9],m', 'n03'),
-        ('n[5,7]x', 'n5x'),
-    ],
-)
-def test_first_slurm_host(nodes):
-    assert first_slurm_host(nodes[0]) == nodes[1]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """A run that was interrupted is, step by step, the run that was not."""
 
 import copy
-import pickle
 import signal
 
 import pytest
@@ -15,7 +14,6 @@ from mmext.engine import (
     ResumableIterBasedTrainLoop,
 )
 from mmext.engine.loops import (
-    SkippableBatches,
     make_skippable,
     skip_batches,
 )
@@ -247,13 +245,6 @@ def test_data_can_begin_anew(tmp_path):
     toy.interrupted(tmp_path, [8], **changes)
     read = log.read_text().splitlines()
     assert read[16:28] == read[:12]
-
-
-def test_wrapper_can_be_pickled():
-    wrapper = pickle.loads(pickle.dumps(SkippableBatches([[1]])))
-    assert list(wrapper) == [[1]]
-    with pytest.raises(AttributeError):
-        wrapper.no_such_attribute  # noqa: B018
 
 
 def test_skip_batches_rejects_no_data():

@@ -366,9 +366,8 @@ def test_a_loss_that_was_scaled(tmp_path, trained):
             resume(tmp_path / 'c', path)
 
 
-def test_the_commands_of_the_error_do_what_they_say(tmp_path, monkeypatch):
+def test_the_commands_of_the_error_do_what_they_say(tmp_path):
     """Through the tool: the old training goes on, or a new one begins."""
-    toy.quicken(monkeypatch)
     main = load_tool('train').main
     cfg = toy.config(default_hooks=EVERY_STEP)
     path = toy.write(tmp_path / 'a.py', toy.traced(tmp_path / 'a', cfg))

@@ -193,27 +193,6 @@ def test_average_precision_is_that_of_mmdet(tmp_path, monkeypatch, faster):
     assert set(by_class[3].values()) == {None}
 
 
-def test_both_packages_give_the_same_metrics(monkeypatch):
-    pytest.importorskip('faster_coco_eval')
-    content, samples = random_data(np.random.default_rng(1))
-    rows = as_rows(samples)
-    ids = [5 * label + 1 for label in range(len(NAMES))]
-    totals, by_class = average_precision(content, rows, ids)
-    # Ids of pictures may be names, as those of VOC files are.
-    content['images'] = [{**i, 'id': f'a{i["id"]}'} for i in content['images']]
-    for row in (*content['annotations'], *rows):
-        row['image_id'] = f'a{row["image_id"]}'
-    assert average_precision(content, rows, ids) == (totals, by_class)
-    monkeypatch.setattr(box_metrics, 'find_spec', lambda name: None)
-    expected, expected_by_class = average_precision(content, rows, ids)
-    assert totals == pytest.approx(expected)
-    for ours, theirs in zip(by_class, expected_by_class):
-        assert ours.pop('precision') == pytest.approx(theirs.pop('precision'))
-        assert ours == pytest.approx(theirs)
-    assert by_class[0]['F1_score'] > 0
-    assert by_class[0]['AP_s'] > 0
-
-
 def test_no_prediction():
     truth = {
         'images': [{'id': 3, 'height': 9, 'width': 9}],

@@ -134,30 +134,3 @@ def test_pictures_may_have_names(samples):
 
 def test_the_first_metric_is_not_that_of_a_class(samples):
     assert next(iter(evaluate(CocoMetric, samples))) == 'coco/bbox_mAP'
-
-
-@needs_faster
-def test_gives_the_precision_of_pycocotools(samples, tmp_path, monkeypatch):
-    """Unrounded, at each threshold, recall, class, size and number."""
-    from faster_coco_eval import COCOeval_faster
-
-    seen = {}
-
-    def kept(kind, name):
-        accumulate = kind.accumulate
-
-        def keep(self, *args):
-            accumulate(self, *args)
-            seen[name] = self.eval['precision'], self.eval['recall']
-
-        monkeypatch.setattr(kind, 'accumulate', keep)
-
-    path = annotation_file(samples, tmp_path / 'a.json')
-    kept(COCOeval, 'host')
-    evaluate(HostCocoMetric, samples, ann_file=path)
-    kept(COCOeval_faster, 'ours')
-    evaluate(CocoMetric, samples, ann_file=path)
-    for ours, host in zip(seen['ours'], seen['host']):
-        np.testing.assert_allclose(
-            np.reshape(ours, host.shape), host, rtol=0, atol=1e-12
-        )

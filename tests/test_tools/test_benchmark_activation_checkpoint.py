@@ -1,18 +1,14 @@
 """The benchmark counts what autograd keeps, and compares equals; no times."""
 
 import pytest
-import torch
 from helpers.reduce_config import reduce_model
 from helpers.toy_ranks import TOOLS, cells, load_tool
 from mmengine.config import Config
-from torch import nn
 
 import mmext
 
 pytestmark = pytest.mark.slow
 
-CPU = torch.device('cpu')
-N = 256 * 4  # bytes of a feature of the chain
 HEADER = ['saved MiB', 'ratio', 's', 'ratio', 'RSS so far MiB']
 
 
@@ -31,47 +27,6 @@ def tiny(tmp_path_factory) -> str:
     file = tmp_path_factory.mktemp('tiny') / 'tiny.py'
     Config({'model': model}).dump(str(file))
     return str(file)
-
-
-def blocks() -> nn.Sequential:
-    """Three blocks of four functions, all of which save their result."""
-    return nn.Sequential(
-        *(nn.Sequential(*(nn.Sigmoid() for _ in range(4))) for _ in range(3))
-    )
-
-
-def peak(tool, net: nn.Module, *inputs: torch.Tensor) -> int:
-    counter = tool.SavedBytes(net)
-    with counter.counting():
-        net(*inputs).sum().backward()
-    assert counter.now < counter.peak
-    return counter.peak
-
-
-@pytest.mark.parametrize('ours', [True, False])
-def test_counts_one_block_that_runs_again(tool, ours: bool):
-    net, x = blocks(), torch.ones(256, requires_grad=True)
-    with tool.checkpointed(net, ours):
-        most = peak(tool, net, x)
-    # The inputs of three blocks, and what the last one saves.
-    assert most == (3 + 4) * N
-    assert not any('forward' in block.__dict__ for block in net)
-
-
-def test_leaves_out_parameters_and_buffers_and_views(tool):
-    class Net(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.weight = nn.Parameter(torch.ones(256))
-            self.register_buffer('scale', torch.ones(256))
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            x = x * self.weight.view(16, 16).view(256)
-            return x * self.scale + (x * x).view(16, 16).sum()
-
-    x = torch.ones(256, requires_grad=True)
-    # x itself, and its product with the weight, twice in one operator.
-    assert peak(tool, Net(), x) == 2 * N
 
 
 def test_prints_all_variants(tool, tiny, capsys, monkeypatch):

@@ -19,7 +19,6 @@ from mmext.ops import choice
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group('processes')]
 
 CPU = torch.device('cpu')
-NUM_BYTES = 256 * 4  # of a tensor of 256 numbers
 TINY_DINO = [
     *('--device', 'cpu', '--image-size', '64', '--embed-dims', '32'),
     *('--layers', '1', '--queries', '5', '--co-queries', '3'),
@@ -279,32 +278,10 @@ class TestOptimizer:
         assert float(rows[3][5]) <= 1e-6
 
 
-class TestTensorPeak:
-    """It sees what is alive, once, while it is."""
-
-    def test_example_runs(self):
-        failed, tried = doctest.testmod(load('tensor_peak'))
-        assert tried
-        assert not failed
-
-    def test_counts_views_once_and_not_what_was_there(self):
-        x = torch.ones(256)
-        with load('tensor_peak').TensorPeak() as memory:
-            x.view(16, 16).add_(1)
-            assert memory.peak == 0
-            y = x + 1
-            y.view(16, 16).t().mul_(2)
-        assert (memory.now, memory.peak) == (NUM_BYTES, NUM_BYTES)
-        del y
-        assert (memory.now, memory.peak) == (0, NUM_BYTES)
-
-    def test_sees_what_only_autograd_holds(self):
-        x = torch.ones(256, requires_grad=True)
-        with load('tensor_peak').TensorPeak() as memory:
-            loss = x.exp().exp().sum()
-            assert memory.now == 2 * NUM_BYTES + 4
-            loss.backward()
-        assert memory.now == NUM_BYTES + 4  # the gradient and the loss
+def test_the_example_of_tensor_peak():
+    failed, tried = doctest.testmod(load('tensor_peak'))
+    assert tried
+    assert not failed
 
 
 @pytest.fixture

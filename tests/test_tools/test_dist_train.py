@@ -5,16 +5,13 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 from helpers import toy_training as toy
 from helpers.toy_ranks import (
     TOOLS,
-    kill_and_resume,
     load_tool,
     process_environ,
-    start_ranks,
 )
 from torch.distributed.elastic.multiprocessing import (
     ProcessFailure,
@@ -128,39 +125,6 @@ def test_slurm_command(tmp_path):
     code, output = finish(script('slurm_train.sh', 'part'))
     assert code == 2
     assert 'usage: bash tools/slurm_train.sh PARTITION' in output
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ('num_kills', 'num_forked'),
-    [
-        pytest.param(1, 1, marks=pytest.mark.exhaustive),
-        pytest.param(1, 0, marks=pytest.mark.exhaustive),
-        (2, 0),
-    ],
-)
-def test_kill_9_and_resume(tmp_path, num_kills, num_forked):
-    """Two processes, one of which is killed at a random step.
-
-    The first ``num_forked`` starts are without torchrun, which takes seconds.
-    """
-    starts = []
-
-    def start(args):
-        starts.append(args)
-        if len(starts) <= num_forked:
-            ranks = start_ranks(args, 2, tmp_path / 'forked')
-            return next(filter(None, ranks.wait(end_others=True)), 0)
-        config, *more = args
-        code, output = finish(script('dist_train.sh', config, 2, *more))
-        Path(tmp_path, 'output').write_text(output)
-        return code
-
-    kill_and_resume(tmp_path, 2, start, num_kills)
-    output = Path(tmp_path, 'output').read_text()
-    assert len(starts) == num_kills + 1
-    assert 'over gloo' in output
-    assert 'Resuming from' in output
 
 
 def slow_config(folder):

@@ -44,6 +44,7 @@ val_evaluator = test_evaluator = dict(
 )
 train_cfg = dict(by_epoch=True, max_epochs=1)
 val_cfg = test_cfg = dict()
+default_hooks = dict(checkpoint=dict(type='CheckpointHook', save_best='mIoU'))
 optim_wrapper = dict(optimizer=dict(type='SGD', lr=0.1))
 model = dict(type='mmengine.Oracle', shift={shift})
 """
@@ -127,6 +128,11 @@ def test_clean_labels_pass(data, tool):
     codes, output = evaluate(data, tool)
     assert codes == [0], output
     assert 'mIoU: 100.0000' in output
+    if tool == 'train':
+        (best,) = (data / 'w').glob('best_mIoU_*.pth')
+        hub = torch.load(best, weights_only=False)['message_hub']
+        # So that the hosts' functions read it without running its code.
+        assert type(hub['runtime_info']['best_score']) is float
 
 
 @pytest.mark.parametrize(
@@ -185,16 +191,6 @@ def test_the_metric_may_be_asked_to_go_on(data):
     assert output.count('values: 7 (1)') == 1
     assert '2 labels out of range were counted as nothing' in output
     assert 'mIoU:' in output
-
-
-@pytest.mark.slow
-def test_an_empty_mask_is_named(data):
-    mask = data / 'masks' / '1.png'
-    mask.write_bytes(b'')
-    codes, output = evaluate(data)
-    assert codes == [1]
-    assert f'mask {str(mask)!r}' in output, output[-2000:]
-    assert 'the mask file is empty' in output
 
 
 @pytest.fixture

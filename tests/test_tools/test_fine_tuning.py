@@ -5,13 +5,13 @@ The six-class model is given as a checkpoint and as the folder that
 """
 
 import json
-import os
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+from helpers.hostile import Hostile
 from helpers.reduce_config import reduce_model
 from helpers.toy_ranks import load_tool, start_ranks
 from helpers.toy_training import quicken
@@ -165,52 +165,12 @@ def check_rows(before, after):
             assert torch.equal(other[4], one[6]), name
 
 
-def test_the_tools_take_the_folder(six, shared, tmp_path):
-    """Test and inference give what they give with the checkpoint."""
-    results = []
-    for index, start in enumerate((six.checkpoint, shared)):
-        folder = tmp_path / str(index)
-        folder.mkdir()
-        code, output = run(folder, six.config, start, tool='test')
-        assert code == 0, output[-3000:]
-        (file,) = (folder / 'w').glob('*/*.json')
-        metrics = json.loads(file.read_text())
-        picture = sorted((six.folder / 'data/img_dir/val').iterdir())[0]
-        argv = ['--checkpoint', start, '--out', folder / 'o', picture]
-        argv += ['--device', 'cpu', '--score-thr', '0']
-        assert load_tool('infer').main(list(map(str, argv))) == 0
-        predicted = json.loads((folder / 'o/predictions.json').read_text())
-        del predicted['images'][0]['picture']
-        assert predicted['images'][0]['boxes']
-        times = ('data_time', 'time')
-        metrics = {k: v for k, v in metrics.items() if k not in times}
-        results.append((metrics, predicted['images'], predicted['classes']))
-    assert results[0] == results[1]
-
-
-def test_others_may_read_the_folder(shared, tmp_path):
-    """All files have the permissions of any new file."""
-    (tmp_path / 'usual').touch()
-    usual = (tmp_path / 'usual').stat().st_mode
-    assert {path.stat().st_mode for path in shared.iterdir()} == {usual}
-
-
 def test_a_folder_is_no_training_to_go_on_with(six, shared, capsys):
     with pytest.raises(SystemExit) as info:
         load_tool('train').main([str(six.config), '--resume', str(shared)])
     assert info.value.code == 2
     error = capsys.readouterr().err
     assert 'which has weights only; use --cfg-options load_from=' in error
-
-
-class Hostile:
-    """Makes a folder when it is read."""
-
-    def __init__(self, trap):
-        self.trap = str(trap)
-
-    def __reduce__(self):
-        return os.mkdir, (self.trap,)
 
 
 @pytest.mark.parametrize('tool', ['infer', 'test', 'train'])

@@ -4,13 +4,13 @@ Each is given to the tool with and without --trust-checkpoint: the code runs
 with it, so the trap works, and does not run without.
 """
 
-import os
 import pickle
 
 import numpy as np
 import pytest
 import torch
 from helpers import toy_training as toy
+from helpers.hostile import Hostile
 from helpers.toy_ranks import load_tool, start_ranks
 from mmengine.dataset import BaseDataset
 from mmengine.model import BaseModule
@@ -19,16 +19,6 @@ from mmengine.runner import CheckpointLoader
 from torch import nn
 
 pytestmark = pytest.mark.xdist_group('processes')
-
-
-class Hostile:
-    """Makes a folder when it is read."""
-
-    def __init__(self, trap):
-        self.trap = str(trap)
-
-    def __reduce__(self):
-        return os.mkdir, (self.trap,)
 
 
 class Part(BaseModule):
@@ -65,17 +55,6 @@ class AnnotatedDataset(BaseDataset):
         return dict(inputs=torch.tensor(self.get_data_info(idx)['point']))
 
 
-TEST = dict(
-    test_dataloader=toy.loader(size=6, shuffle=False),
-    test_cfg=dict(),
-    test_evaluator=dict(type='ToyMetric'),
-)
-WEIGHTS = {
-    'linear.weight': torch.zeros(2, 3),
-    'linear.bias': torch.full((2,), 3.0),
-}
-
-
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
     toy.quicken(monkeypatch)
@@ -103,7 +82,9 @@ def run(tmp_path):
 
 def weights(folder, trap):
     path = folder / 'hostile.pth'
-    torch.save(dict(state_dict=WEIGHTS, meta=dict(note=Hostile(trap))), path)
+    torch.save(
+        dict(state_dict=toy.WEIGHTS, meta=dict(note=Hostile(trap))), path
+    )
     return path
 
 
@@ -129,7 +110,7 @@ def loss(kind):
 
 # Name: tool, file, changes of the config, arguments.
 WAYS = {
-    'test': ('test', weights, lambda path: TEST, lambda path: [path]),
+    'test': ('test', weights, lambda path: toy.TEST, lambda path: [path]),
     'resume': (
         'train',
         weights,
@@ -178,7 +159,7 @@ WAYS = {
     'class_weight in YAML': (
         'test',
         yaml,
-        lambda path: {**TEST, **loss('mmseg.CrossEntropyLoss')(path)},
+        lambda path: {**toy.TEST, **loss('mmseg.CrossEntropyLoss')(path)},
         lambda path: ['unused.pth'],
     ),
     'annotations': (
@@ -205,7 +186,7 @@ WAYS = {
 def test_not_run_unless_trusted(tmp_path, trap, run, way, trusted):
     tool, make, changes, arguments = WAYS[way]
     path = make(tmp_path, trap)
-    torch.save(WEIGHTS, tmp_path / 'unused.pth')
+    torch.save(toy.WEIGHTS, tmp_path / 'unused.pth')
     args = [
         tmp_path / arg if isinstance(arg, str) and arg[0] != '-' else arg
         for arg in arguments(path)
@@ -250,21 +231,6 @@ def test_stray_file_is_never_run(tmp_path, trap, run, switch, world_size):
     assert 'posix.mkdir' in output
     assert 'going on from epoch_1.pth' in output
     assert (tmp_path / 'w/epoch_3.pth').is_file()
-
-
-def test_config_text_is_not_run_on_resume(tmp_path, trap, run):
-    """MMEngine runs ``meta['config']`` of a checkpoint it resumes from."""
-    code, output = run('train', {})
-    assert code == 0, output
-    checkpoint = torch.load(tmp_path / 'w/epoch_1.pth', weights_only=False)
-    text = f'import os\nos.mkdir({str(trap)!r})\n'
-    checkpoint['meta'].update(config=text, cfg=text)
-    torch.save(checkpoint, tmp_path / 'hostile.pth')
-    code, output = run('train', {}, '--resume', tmp_path / 'hostile.pth')
-    # As text it is the config of another training.
-    assert code == 1, output
-    assert 'cannot resume from' in output
-    assert not trap.exists()
 
 
 def test_convert_codetr(tmp_path, trap, capsys):

@@ -8,6 +8,7 @@ import cv2
 import numpy as np
 import pytest
 from helpers import recited
+from helpers.hostile import Hostile
 from helpers.random_checkpoints import CLASSES, PALETTE, write_pidnet
 from helpers.toy_ranks import load_segmentation, load_tool
 from PIL import Image
@@ -166,22 +167,12 @@ def test_interrupted_has_its_own_exit_code(tool, location, monkeypatch):
     assert tool.main(arguments(location, location / 'images')) == 130
 
 
-class Hostile:
-    """Makes a folder when it is read."""
-
-    def __init__(self, trap):
-        self.trap = trap
-
-    def __reduce__(self):
-        return os.mkdir, (self.trap,)
-
-
 def test_hostile_checkpoint_is_not_run(tool, location, finder, capsys):
     trap = location / 'trap'
     config = (location / 'finder.py').read_text()
     args = arguments(location, location / 'images')
     for meta, words in (
-        (dict(cfg=config, a=Hostile(str(trap))), 'posix.mkdir'),
+        (dict(cfg=config, a=Hostile(trap)), 'posix.mkdir'),
         (dict(cfg=f'import os\nos.mkdir({str(trap)!r})\n{config}'), 'line 1'),
         (
             dict(cfg=config.replace('mmengine.RectangleFinder', 'os.mkdir')),
@@ -193,7 +184,7 @@ def test_hostile_checkpoint_is_not_run(tool, location, finder, capsys):
         assert words in error
         assert '--trust-checkpoint' in error
         assert not trap.exists()
-    finder.write_checkpoint(location, cfg=config, a=Hostile(str(trap)))
+    finder.write_checkpoint(location, cfg=config, a=Hostile(trap))
     assert tool.main([*args, '--trust-checkpoint']) == 0
     assert trap.is_dir()
 

@@ -132,7 +132,6 @@ def test_settings_reach_the_encoder(tool, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ('classes', 'more', 'message'),
     [
-        (['a b', 'a_b'], [], "which both read 'a b'"),
         (['bike'], ['--templates', 'a'], 'exactly once'),
         ((), ['--classes-file', 'no.txt'], 'must be a text file at no.txt'),
         ((), ['--config', 'no.py'], 'must be an existing file, got no.py'),

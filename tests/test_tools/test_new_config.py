@@ -11,21 +11,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from helpers.box_formats import CONVERTERS, voc_objects
 from helpers.label_data import write_pairs
 from helpers.label_sets import CLASSES, clean
 from helpers.lint_findings import lint
 from helpers.new_configs import dataset_of, made, run
 from mmengine.config import Config
-from mmengine.dataset import pseudo_collate
-from mmengine.evaluator import Evaluator
-from mmengine.registry import DefaultScope
-from mmengine.structures import InstanceData
 
 SMALL = 'mmext::co_dino/co_dino_r18_shapes.py'
 PIDNET = 'mmext::pidnet/pidnet_s_2xb6_120k_cityscapes.py'
-BCCD = ('Platelets', 'RBC', 'WBC')
 FORMS = ('voc', *CONVERTERS)
 
 
@@ -114,67 +108,6 @@ def test_the_same_boxes_of_each_form(form, voc, tmp_path, capsys):
     assert dataset.metainfo['classes'] == CLASSES
     assert cfg.test_evaluator == cfg.val_evaluator
     assert cfg.val_evaluator.type == 'mmext.CocoMetric'
-
-
-def figures(cfg: Config) -> dict[str, float]:
-    """Of predictions that are the boxes themselves, some of them moved."""
-    dataset = dataset_of(cfg, 'val', steps=True)
-    with DefaultScope.overwrite_default_scope('mmdet'):
-        evaluator = Evaluator(dict(cfg.val_evaluator))
-        evaluator.dataset_meta = dataset.metainfo
-    # The order of pictures is that of each form's own.
-    for index in range(len(dataset)):
-        batch = pseudo_collate([dataset[index]])
-        (sample,) = batch['data_samples']
-        sample.pred_instances = InstanceData(**predictions(sample))
-        evaluator.process([sample], batch)
-    return evaluator.evaluate(len(dataset))
-
-
-def predictions(sample) -> dict:
-    """By the sides of the boxes alone, which are rounded in some forms."""
-    rows = [
-        (*np.round(instance['bbox']), instance['bbox_label'])
-        for instance in sample.metainfo['instances']
-        if not instance['ignore_flag']
-    ]
-    rows = torch.tensor(np.array(rows).reshape(-1, 5)).float()
-    boxes = rows[:, :4]
-    moved = (boxes[:, 0] + boxes[:, 1]) % 3
-    return {
-        'bboxes': boxes + moved[:, None] * torch.tensor([3.0, 0, 3, 0]),
-        'labels': rows[:, 4].long(),
-        'scores': 0.9 - 0.1 * moved - (boxes[:, 0] + boxes[:, 1] / 700) / 1e4,
-    }
-
-
-@pytest.mark.slow
-def test_bccd_is_the_same_in_each_form(shared_path, tmp_path):
-    """Boxes, classes and figures; two of its boxes are points."""
-    root = shared_path('data/bccd')
-    result, metrics = {}, {}
-    for form in FORMS:
-        data = in_form(root, form, tmp_path / form, BCCD)
-        cfg = made(data, tmp_path / f'{form}.py')
-        assert dataset_of(cfg, 'train').metainfo['classes'] == BCCD
-        assert (cfg.train_cfg.max_epochs, cfg.model.num_classes) == (30, 3)
-        result[form] = {
-            split: boxes_of(cfg, split) for split in ('train', 'val')
-        }
-        metrics[form] = figures(cfg)
-    for split, number in (('train', 205), ('val', 87)):
-        wanted = result['voc'][split]
-        assert len(wanted) == number
-        for form in CONVERTERS:
-            own = result[form][split]
-            assert own.keys() == wanted.keys()
-            for stem, rows in wanted.items():
-                # The loader of COCO drops what others mark as ignored.
-                one, other = rows[rows[:, 5] == 0], own[stem]
-                other = other[other[:, 5] == 0]
-                np.testing.assert_array_equal(other, one)
-    assert 0.4 < metrics['voc']['coco/bbox_mAP'] < 1
-    assert all(metric == metrics['voc'] for metric in metrics.values())
 
 
 @pytest.mark.slow
@@ -291,42 +224,12 @@ def test_folders_of_masks(tmp_path):
     assert max(sample['inputs'].shape[1:]) <= 32
 
 
-def test_camvid_on_a_base_of_cityscapes(shared_path, tmp_path):
-    data = shared_path('data/camvid')
-    cfg = made(data, tmp_path / 'my.py', '--ignore-index', '11', base=PIDNET)
-    assert cfg.model.decode_head.num_classes == 11
-    dataset = dataset_of(cfg, 'train', steps=True)
-    labels = dataset[0]['data_samples'].gt_sem_seg.data
-    assert set(labels.unique().tolist()) <= {*range(12)}
-
-
 def test_the_ignored_value_is_no_class(tmp_path, capsys):
     """Without names, classes are the values of the masks but for that."""
     data = masks(tmp_path / 'data')
     cfg = made(data, tmp_path / 'my.py', '--ignore-index', '3', base=PIDNET)
     assert cfg.model.decode_head.num_classes == 3
     assert 'the 3 classes have no names' in capsys.readouterr().out
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('form', ['yolo', 'masks'])
-def test_checks_pass(form, voc, tmp_path, capsys, monkeypatch):
-    """Through the tool: labels and preflight without an error."""
-    monkeypatch.chdir(tmp_path)
-    if form == 'masks':
-        more = ['--ignore-index', '3', '--classes', *CLASSES]
-        args = (masks(tmp_path / 'data'), tmp_path / 'my.py', *more)
-        code = run(*args, base='mmext::pidnet/pidnet_small_shapes.py')
-    else:
-        data = in_form(voc, form, tmp_path / form, CLASSES)
-        code = run(data, tmp_path / 'my.py', base=SMALL)
-    printed = capsys.readouterr().out
-    assert code == 0, printed
-    # Of labels and config together.
-    assert printed.count('0 errors') == printed.count('can be trained') == 1
-    # The base of boxes is for 16 pictures a step, this one for 8.
-    assert 'LOOP006' not in printed
-    assert 'tools/test.py' in printed.split('Next:')[1]
 
 
 @pytest.mark.slow

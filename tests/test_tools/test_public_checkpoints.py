@@ -156,11 +156,6 @@ LAYOUTS = {
     'DETR': detr,
     'bare weights': state_dict,
 }
-TEST = dict(
-    test_dataloader=toy.loader(size=6, shuffle=False),
-    test_cfg=dict(),
-    test_evaluator=dict(type='ToyMetric'),
-)
 
 
 @pytest.fixture(autouse=True)
@@ -184,7 +179,7 @@ def run(tmp_path, tool, cfg, *args):
 def test_weights(tmp_path, layout, old):
     path = tmp_path / 'public.pth'
     torch.save(LAYOUTS[layout](), path, _use_new_zipfile_serialization=not old)
-    output = run(tmp_path, 'test', toy.config(**TEST), path)
+    output = run(tmp_path, 'test', toy.config(**toy.TEST), path)
     assert 'mean: 3.0000' in output
     assert 'trusted' not in output
 

@@ -1,24 +1,14 @@
 import pickle
-import subprocess
-import sys
 
 import pytest
 import torch
 from helpers import toy_training as toy
 from helpers.toy_ranks import (
-    TOOLS,
     load_tool,
-    process_environ,
     start_ranks,
 )
 
 pytestmark = pytest.mark.xdist_group('processes')
-
-TEST = dict(
-    test_dataloader=toy.loader(size=6, shuffle=False),
-    test_cfg=dict(),
-    test_evaluator=dict(type='ToyMetric'),
-)
 
 
 @pytest.fixture(autouse=True)
@@ -30,14 +20,8 @@ def _quick(monkeypatch):
 def args(tmp_path):
     """Config, checkpoint and work dir of a test."""
     checkpoint = tmp_path / 'a.pth'
-    torch.save(
-        {
-            'linear.weight': torch.zeros(2, 3),
-            'linear.bias': torch.full((2,), 3.0),
-        },
-        checkpoint,
-    )
-    path = toy.write(tmp_path / 'cfg.py', toy.config(**TEST))
+    torch.save(toy.WEIGHTS, checkpoint)
+    path = toy.write(tmp_path / 'cfg.py', toy.config(**toy.TEST))
     return [path, str(checkpoint), '--work-dir', str(tmp_path / 'w')]
 
 
@@ -77,17 +61,3 @@ def test_the_config_of_the_training_stays(args, tmp_path):
     options = ['--cfg-options', 'randomness.seed=9']
     assert load_tool('test').main([*args, *options]) == 0
     assert written.read_text() == text
-
-
-@pytest.mark.slow
-def test_two_processes_by_the_script(args):
-    config, checkpoint, *more = args
-    done = subprocess.run(
-        ['bash', str(TOOLS / 'dist_test.sh'), config, checkpoint, '2', *more],
-        env=process_environ(PYTHON=sys.executable),
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    assert 'mean: 3.0000' in done.stdout

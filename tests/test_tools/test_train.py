@@ -1,4 +1,4 @@
-"""The tool as users start it: exit codes, messages, kill and resume."""
+"""The tool as users start it: exit codes, messages, console and log."""
 
 import json
 import math
@@ -15,7 +15,6 @@ import torch
 from helpers import toy_training as toy
 from helpers.toy_ranks import (
     TOOLS,
-    kill_and_resume,
     load_tool,
     process_environ,
     start_ranks,
@@ -54,8 +53,6 @@ def test_wrong_input_is_one_line(tmp_path, capsys):
         (['none.py'], 'config must be an existing file, got none.py'),
         ([path, '--device', 'gpu'], "device must be 'auto', 'cpu', 'cuda'"),
         ([path, '--resume', 'a.pth'], "existing checkpoint, got 'a.pth'"),
-        ([path, '--auto-scale-lr'], 'needs auto_scale_lr.base_batch_size'),
-        ([path, '--launcher', 'slurm'], 'must set SLURM_PROCID'),
         (
             [misspelt],
             'cfg2.py:2) is no argument of data loaders; rename it to',
@@ -145,28 +142,6 @@ def test_a_config_of_a_package_has_a_work_dir_of_its_name(
     assert (folder / 'small.py').exists()
 
 
-@pytest.mark.parametrize(
-    ('kind', 'setting', 'rate'),
-    [
-        ('SGD', {}, '2.50e-02'),
-        ('AdamW', {}, '5.00e-02'),
-        ('AdamW', {'rule': 'linear'}, '2.50e-02'),
-    ],
-)
-def test_the_learning_rate_of_another_batch(tmp_path, kind, setting, rate):
-    cfg = toy.config(
-        optim_wrapper=dict(optimizer=dict(type=kind, lr=0.1)),
-        param_scheduler=[],
-        train_cfg=dict(by_epoch=True, max_epochs=1),
-        auto_scale_lr=dict(base_batch_size=8, **setting),
-    )
-    path = toy.write(tmp_path / 'cfg.py', cfg)
-    args = [path, '--work-dir', tmp_path / 'w', '--auto-scale-lr']
-    ranks = start_ranks(args, 1, tmp_path / 'out')
-    assert ranks.wait() == [0], ranks.output()
-    assert f'  lr {rate}  ' in ranks.output()
-
-
 @pytest.mark.parametrize('tool', ['train', 'preflight', 'infer'])
 def test_a_clone_without_an_install_is_told_of(
     tmp_path, monkeypatch, capsys, tool
@@ -235,13 +210,6 @@ def test_rows_on_the_console_and_all_in_the_log(
     (file,) = (tmp_path / 'w').rglob('scalars.json')
     steps = [json.loads(line) for line in file.read_text().splitlines()]
     assert [step['loss'] > 0 for step in steps if 'lr' in step] == [True] * 3
-
-
-def test_kill_9_and_resume(tmp_path):
-    def start(args):
-        return start_ranks(args, 1, tmp_path / 'out').wait()[0]
-
-    kill_and_resume(tmp_path, 1, start)
 
 
 @pytest.mark.slow

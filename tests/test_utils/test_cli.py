@@ -9,7 +9,6 @@ from mmext.utils.cli import (
     add_run_arguments,
     find_device,
     hide_gpus,
-    report_errors,
 )
 
 
@@ -74,14 +73,3 @@ def test_torch_is_not_loaded(tmp_path):
         'sys.exit("torch" in sys.modules)'
     )
     assert subprocess.run([sys.executable, '-c', code]).returncode == 0
-
-
-def test_report_errors(capsys):
-    parser = argparse.ArgumentParser(prog='tool')
-    assert report_errors(parser, int, '7') == 7
-    with pytest.raises(SystemExit) as info:
-        report_errors(parser, int, 'x')
-    assert info.value.code == 2
-    assert capsys.readouterr().err.startswith('tool: error: invalid literal')
-    with pytest.raises(ZeroDivisionError):
-        report_errors(parser, lambda: 1 / 0)

@@ -11,7 +11,6 @@ from mmext.utils.draw import (
     draw_labels,
     font_size,
     picture_scale,
-    side_by_side,
     text_size,
     tile_sheet,
     write_picture,
@@ -105,15 +104,6 @@ def test_holes_of_masks_have_an_outline():
     assert len({tuple(pixel.tolist()) for pixel in (rim, inside, hole)}) == 3
 
 
-def test_masks_tint_their_area_only():
-    mask = np.zeros((1, 64, 48), bool)
-    mask[0, 20:30, 10:20] = True
-    picture = draw([(5, 5, 45, 60)], [0], masks=mask)
-    assert (picture[250, 150] != 128).all()
-    assert picture[250, 150, 0] > picture[250, 150, 1]
-    assert (picture[350, 150] == 128).all()
-
-
 def test_does_not_change_inputs():
     image, boxes = grey(), np.array([[1.0, 2.0, 90.0, 30.0]])
     masks = np.ones((1, 64, 48), bool)
@@ -204,19 +194,6 @@ def test_a_long_name_ends_in_an_ellipsis():
     picture = draw_labels(canvas, boxes, ['x' * 200], [RED])
     _, _, left, right = touched(canvas, picture)
     assert 60 < right - left <= 80
-
-
-def test_panels_keep_their_pixels_and_get_a_title():
-    left, right = grey(100, 80, 10), grey(60, 70, 20)
-    whole = side_by_side([left, right], ['one', 'two'], gap=5)
-    bar = whole.shape[0] - 100
-    assert whole.shape[1] == 80 + 5 + 70
-    assert bar > 10
-    assert (whole[bar:, :80] == 10).all()
-    assert (whole[bar : bar + 60, 85:] == 20).all()
-    assert (whole[bar + 60 :, 85:] == 250).all()
-    for title in (whole[:bar, :80], whole[:bar, 85:]):
-        assert title.min() < 150
 
 
 def test_tiles_fill_rows():

@@ -15,6 +15,7 @@ import mmengine
 import numpy as np
 import pytest
 import torch
+from helpers.hostile import Hostile
 from mmengine.config import Config, ConfigDict
 from mmengine.logging import HistoryBuffer
 from mmengine.registry import PARAM_SCHEDULERS
@@ -64,16 +65,6 @@ ARRAYS = [
     np.zeros(2, dtype=[('x', 'f4'), ('y', 'i8')]),
     np.array([], dtype=np.float32),
 ]
-
-
-class Hostile:
-    """Writes a file when it is read."""
-
-    def __init__(self, path):
-        self.path = str(path)
-
-    def __reduce__(self):
-        return os.mkdir, (self.path,)
 
 
 @pytest.fixture(params=[True, False], ids=['zip', 'old'])

@@ -21,11 +21,6 @@ EACH_STEP = dict(
 )
 
 
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch):
-    toy.quicken(monkeypatch)
-
-
 def run(folder, world_size=2, stopped=None, **changes):
     """A training with a fault: its ranks, and seconds from fault to end.
 
@@ -158,19 +153,6 @@ def test_the_error_of_a_rank_is_told_by_the_others(tmp_path, options):
     # It took no time that could have run out.
     error = ranks.output(1 - failed).rpartition('PeerError: ')[2]
     assert 'dist_cfg.timeout' not in error.splitlines()[0]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('num_workers', [0, 1])
-def test_an_error_of_the_data_of_a_rank(tmp_path, num_workers):
-    loader = toy.loader(num_workers=num_workers)
-    loader['dataset'].update(
-        type='FaultyDataset', kind='raise', mark=str(tmp_path / 'mark')
-    )
-    ranks, seconds = run(tmp_path, train_dataloader=loader)
-    assert ranks.codes == [1, 1]
-    assert seconds < 8
-    assert 'the planted fault' in named(ranks, 0, 1)
 
 
 @pytest.mark.slow

@@ -1,5 +1,4 @@
 import hashlib
-import os
 import shutil
 from pathlib import Path
 
@@ -9,7 +8,6 @@ from helpers import toy_training as toy
 from mmengine.fileio import BaseStorageBackend, FileClient, register_backend
 
 from mmext.engine import AtomicCheckpointHook, PortableRunner
-from mmext.engine.hooks.checkpoint import write_last_checkpoint
 
 
 def hooks(**kwargs):
@@ -37,13 +35,6 @@ def killed_while_saving(monkeypatch, filename):
         save(self, *args, **kwargs)
 
     monkeypatch.setattr(PortableRunner, 'save_checkpoint', die)
-
-
-def test_replaces_mmengines_hook(tmp_path):
-    runner = toy.build(tmp_path)
-    assert [type(hook) for hook in runner.hooks].count(
-        AtomicCheckpointHook
-    ) == 1
 
 
 def test_keeps_the_last_ones(tmp_path):
@@ -116,25 +107,6 @@ def test_best_one_written_again_is_not_removed(tmp_path):
     assert Path(hook.best_ckpt_path).is_file()
 
 
-def test_several_best_ones(tmp_path):
-    runner = toy.build(
-        tmp_path,
-        default_hooks=hooks(save_best=['mean', 'other'], rule='greater'),
-    )
-    (hook,) = (h for h in runner.hooks if isinstance(h, AtomicCheckpointHook))
-    runner.train_loop  # noqa: B018  (builds it)
-    runner.optim_wrapper = runner.build_optim_wrapper(runner.optim_wrapper)
-    runner.param_schedulers = []
-    hook.before_train(runner)
-    for epoch, scores in enumerate([(1, 5), (2, 4)]):
-        runner.train_loop._epoch = epoch
-        hook.after_val_epoch(runner, dict(zip(('mean', 'other'), scores)))
-    assert files(tmp_path) == [
-        'best_mean_epoch_1.pth',
-        'best_other_epoch_0.pth',
-    ]
-
-
 def test_published_file_is_named_after_its_content(tmp_path):
     toy.train(
         tmp_path,
@@ -193,17 +165,3 @@ def test_other_places_than_a_local_disk(tmp_path, monkeypatch):
     assert Bucket.puts == [f'bucket://a/runs/epoch_{i}.pth' for i in (1, 2, 3)]
     assert files(tmp_path / 'bucket/a/runs') == ['epoch_3.pth']
     assert (work_dir / 'last_checkpoint').read_text() == Bucket.puts[-1]
-
-
-def test_write_last_checkpoint(tmp_path, monkeypatch):
-    write_last_checkpoint(tmp_path, str(tmp_path / 'a.pth'))
-
-    def fail(*args):
-        raise OSError(28, 'No space left on device')
-
-    monkeypatch.setattr(Path, 'write_text', fail)
-    with pytest.raises(OSError, match='No space'):
-        write_last_checkpoint(tmp_path, 'b.pth')
-    pointer = (tmp_path / 'last_checkpoint').read_text()
-    assert pointer == str(tmp_path / 'a.pth')
-    assert os.listdir(tmp_path) == ['last_checkpoint']

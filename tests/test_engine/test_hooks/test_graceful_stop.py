@@ -363,10 +363,6 @@ def test_works_with_mmengines_runner_and_loop(tmp_path):
     assert (meta['iter'], meta['epoch']) == (2, 0)
 
 
-def test_validation_without_training_is_left_alone(tmp_path):
-    assert 'mean' in toy.build(tmp_path).val()
-
-
 def test_rejects():
     with pytest.raises(ValueError, match=r"names of signals, got \['SIGNO'\]"):
         GracefulStopHook(signals=['SIGNO'])

@@ -8,11 +8,6 @@ from helpers.toy_ranks import start_ranks
 pytestmark = pytest.mark.xdist_group('processes')
 
 
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch):
-    toy.quicken(monkeypatch)
-
-
 def run(folder, **changes):
     """A training on two ranks, of which the second may have less data."""
     cfg = toy.traced(folder / 'trace', toy.config(**changes))
