@@ -1,6 +1,5 @@
 """Tensors in outputs, as DDP finds and the wrapper opens them; graphs."""
 
-
 import pytest
 import torch
 from helpers.preflight_variations import CONTAINERS, OwnDict, Plain
