@@ -1,6 +1,6 @@
 """Models that say what they were told to, and data for them.
 
-Predictions are given by the name of the picture, so the figures of a test
+Predictions are given by the name of the picture, so the metrics of a test
 through the tool are known beforehand.
 """
 

@@ -225,13 +225,17 @@ def results_of_ranks(function, folder):
             result = {'value': function(rank)}
         except Exception as error:
             result = {'error': type(error).__name__, 'text': str(error)}
-        (folder / f'{rank}.json').write_text(json.dumps(result))
-        if 'error' in result:
-            # The group may be in the middle of a step: no barrier any more.
-            end = time.monotonic() + 30
-            other = folder / f'{1 - rank}.json'
-            while not other.exists() and time.monotonic() < end:
-                time.sleep(0.01)
+        partial = folder / f'{rank}.partial'
+        partial.write_text(json.dumps(result))
+        partial.replace(folder / f'{rank}.json')
+        end = time.monotonic() + 60
+        other = folder / f'{1 - rank}.json'
+        while not other.exists() and time.monotonic() < end:
+            time.sleep(0.01)
+        # After an error, the group may be in the middle of a step of either
+        # rank: a barrier, with which ranks end, would fail.
+        results = [result, json.loads(other.read_text())]
+        if any('error' in result for result in results):
             os._exit(0)
 
     ranks = run_on_ranks(run, 2, folder / 'out')

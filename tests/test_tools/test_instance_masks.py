@@ -62,8 +62,8 @@ def run(tool: str, folder: Path, *args, seconds: int = 240) -> str:
 def test_trains_tests_and_draws(location):
     config = location / 'small.py'
     output = run('train', location, config)
-    figures = re.findall(r'coco/(\w+_mAP): (-?[\d.]+)', output)
-    assert {name for name, _ in figures} == {'bbox_mAP', 'segm_mAP'}
+    metrics = re.findall(r'coco/(\w+_mAP): (-?[\d.]+)', output)
+    assert {name for name, _ in metrics} == {'bbox_mAP', 'segm_mAP'}
     output = run('test', location, config, location / 'w/epoch_1.pth')
     assert 'coco/segm_mAP_50' in output
     args = ['--config', config, '--checkpoint', location / 'random.pth']

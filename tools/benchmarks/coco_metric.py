@@ -1,4 +1,4 @@
-"""Time of COCO's figures: mmext.CocoMetric beside MMDetection's.
+"""Time of COCO's metrics: mmext.CocoMetric beside MMDetection's.
 
 Truth and predictions are made up: 80 classes, 7 objects and 100 predicted
 boxes an image, as a detector of COCO has them. Timed is what an evaluation
@@ -96,7 +96,7 @@ def predictions(path: Path, rng: np.random.Generator) -> list[dict]:
 def evaluate(
     kind: type, path: Path, samples: Sequence[dict]
 ) -> tuple[float, dict]:
-    """Seconds of a processor, and the figures."""
+    """CPU time in seconds, and the metrics."""
     metric = kind(ann_file=str(path))
     metric.dataset_meta = {'classes': CLASSES}
     metric.process({}, samples)
@@ -110,7 +110,7 @@ def run(options: argparse.Namespace) -> None:
     MMLogger.get_current_instance().setLevel('ERROR')
     rng = np.random.default_rng(0)
     times: dict[type, list[float]] = {CocoMetric: [], HostCocoMetric: []}
-    figures = []
+    results = []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, 'truth.json')
         write_truth(path, options.images, rng)
@@ -120,13 +120,13 @@ def run(options: argparse.Namespace) -> None:
                 with redirect_stdout(StringIO()):
                     seconds, metric = evaluate(kind, path, samples)
                 own.append(seconds)
-                figures.append(metric)
-    if any(metric != figures[0] for metric in figures):
-        raise RuntimeError(f'figures must be the same, got {figures}')
+                results.append(metric)
+    if any(metric != results[0] for metric in results):
+        raise RuntimeError(f'metrics must be the same, got {results}')
     ours, theirs = (median(own) for own in times.values())
     print(
         f'{options.images} images: ours {ours:.2f} s, theirs {theirs:.2f} s, '
-        f'ratio {ours / theirs:.2f}, mAP {figures[0]["coco/bbox_mAP"]} of both'
+        f'ratio {ours / theirs:.2f}, mAP {results[0]["coco/bbox_mAP"]} of both'
     )
 
 

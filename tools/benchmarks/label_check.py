@@ -122,7 +122,7 @@ def in_turns(
 
 
 def _ratios(times: Times, ours: str) -> dict[str, float]:
-    """Medians, and how often ours is contained in each of the others."""
+    """Medians, and those of the others divided by ours."""
     results = {name: median(item) for name, item in times.items()}
     return results | {
         f'{name} / {ours}': results[name] / results[ours]
@@ -308,7 +308,7 @@ def make_parser() -> argparse.ArgumentParser:
     add('--rounds', type=positive, default=5, help='times of each program')
     add('--clock', choices=CLOCKS, default='wall')
     add('--seed', type=int, default=0)
-    add('--json', type=Path, help='write the figures here')
+    add('--json', type=Path, help='write the results here')
     add(
         '--once',
         type=Path,
@@ -327,9 +327,9 @@ def positive(text: str) -> int:
     return number
 
 
-def show(figures: dict, indent: str = '') -> None:
+def show(results: dict, indent: str = '') -> None:
     """Print names and numbers, one to a line."""
-    for name, value in figures.items():
+    for name, value in results.items():
         if isinstance(value, dict):
             print(f'{indent}{name}')
             show(value, indent + '  ')

@@ -84,7 +84,7 @@ def run(arguments: Sequence[str], root: Path, store: Path) -> Cost | None:
 
 
 def middle(costs: Sequence[Cost | None]) -> Cost | None:
-    """Medians of both figures; None if there are none."""
+    """Medians of both numbers; None if there are none."""
     known = [cost for cost in costs if cost is not None]
     return Cost(*map(median, zip(*known))) if known else None
 

@@ -98,7 +98,7 @@ def main(args: Sequence[str] | None = None) -> int:
     parser.add_argument('--height', type=int, default=1024)
     parser.add_argument('--width', type=int, default=2048)
     parser.add_argument('--repeats', type=int, default=50)
-    parser.add_argument('--json', type=Path, help='write the figures here')
+    parser.add_argument('--json', type=Path, help='write the results here')
     options = parser.parse_args(args)
     for name in ('height', 'width', 'repeats'):
         if getattr(options, name) < 1:
@@ -111,7 +111,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Measure, print and write the figures."""
+    """Measure, print and write the results."""
     costs = measure(options.height, options.width, options.repeats)
     print(
         f'{options.width} x {options.height}: check {costs["check_ms"]:.3f} '

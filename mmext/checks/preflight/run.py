@@ -72,6 +72,7 @@ def check_config(
     device: str = 'cpu',
     world: int = 0,
     labels: bool = True,
+    splits: Sequence[str] = ('train', 'val'),
     store: Path = _STORE,
     environ: Mapping[str, str] | None = None,
     progress: Callable[[str], Any] = lambda text: None,
@@ -97,6 +98,7 @@ def check_config(
         device: Where the model runs.
         world: Processes to confirm the verdict with, at least 2; 0 for none.
         labels: Check the labels of the data, too, if they are there.
+        splits: Those whose labels are checked.
         store: File that keeps what was read of them, see
             :func:`~mmext.checks.labels.check_labels`.
         environ: Variables that the training is going to see; None for those
@@ -151,7 +153,7 @@ def check_config(
             progress('looking at the labels')
             with catch_errors(findings, 'the check of the labels'):
                 findings += _label_findings(
-                    cfg, store, findings, first.not_done
+                    cfg, splits, store, findings, first.not_done
                 )
         if dry_run is not None:
             with catch_errors(findings, 'looking at the steps'):
@@ -263,13 +265,14 @@ def _read(
 
 def _label_findings(
     cfg: Config,
+    splits: Sequence[str],
     store: Path,
     known: Sequence[Finding],
     not_done: list[str],
 ) -> list[Finding]:
     """What the labels show beside what is known; the data may be elsewhere."""
     try:
-        findings = label_findings(cfg, store=store)
+        findings = label_findings(cfg, splits=splits, store=store)
     except (
         FileNotFoundError,
         NotADirectoryError,

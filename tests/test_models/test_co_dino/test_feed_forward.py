@@ -100,12 +100,12 @@ def test_hooks_and_other_layers_are_called():
     torch.testing.assert_close(ours(x), expected)
     assert calls == [1]
 
-    class Doubled(torch.nn.Linear):
+    class TwiceAsLarge(torch.nn.Linear):
         def forward(self, x):
             return 2 * super().forward(x)
 
     ours, _ = pair()
-    layer = Doubled(HIDDEN, DIMS)
+    layer = TwiceAsLarge(HIDDEN, DIMS)
     layer.load_state_dict(ours.layers[1].state_dict())
     ours.layers[1] = layer
     torch.testing.assert_close(ours(x) - x, 2 * (expected - x))

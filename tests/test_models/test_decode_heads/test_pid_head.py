@@ -137,14 +137,14 @@ def test_falls_back_with_what_the_head_ignores(logits):
 def test_falls_back_for_a_loss_of_ones_own(logits):
     """A forward of a subclass is called, not gone round."""
 
-    class Doubled(CheckedOhemCrossEntropy):
+    class TwiceAsLarge(CheckedOhemCrossEntropy):
         def forward(self, *args, **kwargs):
             return 2 * super().forward(*args, **kwargs)
 
     _, ours = pair()
     data = samples()
     expected = ours.loss_by_feat(logits, data)
-    ours.loss_decode[3] = Doubled(**OHEM)
+    ours.loss_decode[3] = TwiceAsLarge(**OHEM)
     losses = ours.loss_by_feat(logits, data)
     torch.testing.assert_close(
         losses['loss_sem_bd'], 2 * expected['loss_sem_bd']

@@ -92,7 +92,7 @@ def config_label_findings(subject: Subject) -> Iterator[Finding]:
 def label_findings(
     cfg: Config,
     *,
-    splits: Sequence[str] = ('train', 'val'),
+    splits: Sequence[str],
     store: Path,
 ) -> list[Finding]:
     """Check the labels of a config: one finding for each group, worst first.

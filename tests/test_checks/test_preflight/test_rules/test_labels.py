@@ -67,7 +67,9 @@ def segmentation(tmp_path):
 
 
 def test_labels_out_of_range(segmentation, tmp_path):
-    findings = label_findings(segmentation, store=tmp_path / 'facts.db')
+    findings = label_findings(
+        segmentation, splits=['train', 'val'], store=tmp_path / 'facts.db'
+    )
     (wrong,) = [
         finding for finding in findings if finding.severity.name == 'ERROR'
     ]
@@ -81,4 +83,6 @@ def test_labels_out_of_range(segmentation, tmp_path):
 def test_data_that_are_not_there(segmentation, tmp_path):
     segmentation.train_dataloader.dataset.data_root = 'no/such/folder'
     with pytest.raises(FileNotFoundError, match='no/such/folder'):
-        label_findings(segmentation, store=tmp_path / 'facts.db')
+        label_findings(
+            segmentation, splits=['train', 'val'], store=tmp_path / 'facts.db'
+        )
