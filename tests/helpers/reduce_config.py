@@ -24,7 +24,9 @@ def reduce_model(model: dict) -> dict:
         The reduced section.
     """
     model = copy.deepcopy(model)
-    model['backbone'], channels = _reduce_backbone(model['backbone'])
+    channels = _reduce_backbone(
+        model['backbone'], model['neck']['in_channels']
+    )
     model['neck'].update(
         in_channels=channels,
         out_channels=CHANNELS,
@@ -55,8 +57,8 @@ def _as_list(heads: dict | list) -> list:
     return heads if isinstance(heads, list) else [heads]
 
 
-def _reduce_backbone(backbone: dict) -> tuple[dict, list[int]]:
-    """Small backbone of the same kind, and the channels it returns."""
+def _reduce_backbone(backbone: dict, channels: list[int]) -> list[int]:
+    """Make ResNets and Swin Transformers small; the channels it returns."""
     backbone.pop('init_cfg', None)
     if backbone['type'] == 'mmdet.SwinTransformer':
         widths = [8, 16, 32, 64]
@@ -73,11 +75,8 @@ def _reduce_backbone(backbone: dict) -> tuple[dict, list[int]]:
         if backbone['norm_cfg']['type'] == 'GN':
             backbone['norm_cfg']['num_groups'] = 2
     else:
-        raise ValueError(
-            f'backbone.type must be one that this helper knows, got '
-            f'{backbone["type"]!r}; teach it the new one'
-        )
-    return backbone, [widths[i] for i in backbone['out_indices']]
+        return channels
+    return [widths[i] for i in backbone['out_indices']]
 
 
 def _reduce_query_head(head: dict) -> None:
