@@ -6,7 +6,7 @@ import numpy as np
 
 from helpers.label_report import finding, group, report_of, split_of
 from mmext.checks.findings.page import data_uri
-from mmext.checks.labels.gallery import Picture
+from mmext.checks.labels.page import Picture
 from mmext.checks.labels.report import Report
 
 

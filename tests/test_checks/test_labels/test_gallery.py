@@ -17,11 +17,12 @@ from helpers.label_report import (
 from PIL import Image, ImageOps
 
 from mmext.checks.findings import Location
-from mmext.checks.labels import Expectations, gallery
+from mmext.checks.labels import Expectations
+from mmext.checks.labels import page as gallery
 from mmext.checks.labels.check import check_sources
 from mmext.checks.labels.expectations import SplitSource
 from mmext.checks.labels.facts import BoxFacts, Sample
-from mmext.checks.labels.gallery import (
+from mmext.checks.labels.page import (
     FINE,
     OTHER,
     OUTSIDE,

@@ -5,8 +5,7 @@ from html.parser import HTMLParser
 import pytest
 from helpers.label_report import finding, group, report_of, split_of
 
-from mmext.checks.labels.gallery import Picture
-from mmext.checks.labels.page import class_charts, report_html
+from mmext.checks.labels.page import Picture, class_charts, report_html
 from mmext.checks.labels.report import Report
 from mmext.checks.labels.rules import RULES
 

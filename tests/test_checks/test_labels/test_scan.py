@@ -8,12 +8,11 @@ import msgspec
 import pytest
 from helpers import fake_readers
 
-from mmext.checks.labels.scan import (
+from mmext.checks.labels.check import (
     scan,
     stored_facts,
 )
-from mmext.checks.labels.store import FactStore
-from mmext.checks.labels.work import READERS, WorkItem, read_batch
+from mmext.checks.labels.store import READERS, FactStore, WorkItem, read_batch
 
 
 def make_items(folder: Path, count: int, kind: str = 'fast') -> list[WorkItem]:
@@ -66,7 +65,7 @@ def test_second_run_reads_only_what_changed(files, store):
 
 
 def test_a_file_named_twice_across_look_ups(files, store, monkeypatch):
-    monkeypatch.setattr('mmext.checks.labels.scan._CHUNK', 8)
+    monkeypatch.setattr('mmext.checks.labels.check._CHUNK', 8)
 
     def late(log, batches):
         # Hands results over only after more batches have been asked for.

@@ -6,8 +6,7 @@ import threading
 
 import pytest
 
-from mmext.checks.labels.store import FactStore
-from mmext.checks.labels.work import Result
+from mmext.checks.labels.store import FactStore, Result
 
 
 def row(path: str, *, kind='mask', reader='1', stamp='9', facts=b'f'):

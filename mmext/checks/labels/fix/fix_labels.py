@@ -11,14 +11,14 @@ import msgspec
 
 from ....utils.files import new_tree
 from ...findings import Finding, Rule, Severity
+from ..check import sample_facts, with_boxes
 from ..expectations import INDEX_MODES, SplitSource, loaded_values
 from ..facts import ImageFacts, MaskFacts, Sample, SampleFacts
+from ..readers.boxes import read_voc
 from ..readers.coco import read_coco
 from ..readers.image import read_mask_facts
-from ..readers.voc import read_voc
 from ..report import many
 from ..rules.registry import RULES
-from ..scan import sample_facts, with_boxes
 from ..sources.coco import coco_samples, read_bytes
 from ..store import FactStore
 from . import FixedFile

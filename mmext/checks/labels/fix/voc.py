@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 from ....datasets import box_limits
 from ..facts import BoxFacts, ImageFacts, VocFile, has_size, is_turned
-from ..readers.voc import read_voc
+from ..readers.boxes import read_voc
 from ..rules.registry import fixable
 from . import Change, FixedFile
 from .coco import may_change_size

@@ -23,8 +23,8 @@ from ..readers.coco import (
     CocoFile,
     mask_of,
     read_coco,
+    read_panoptic,
 )
-from ..readers.panoptic import read_panoptic
 from .folders import IMAGE_SUFFIXES, files_below
 
 

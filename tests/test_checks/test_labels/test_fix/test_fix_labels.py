@@ -24,8 +24,8 @@ from mmext.checks.labels.check import check_sources
 from mmext.checks.labels.expectations import SplitSource
 from mmext.checks.labels.facts import Orphan, Sample
 from mmext.checks.labels.fix.fix_labels import FixSummary, fix_labels
-from mmext.checks.labels.inputs import sources_of
 from mmext.checks.labels.report import Report
+from mmext.checks.labels.run import sources_of
 from mmext.checks.labels.sources import split_of_folders
 from mmext.checks.labels.store import FactStore
 
