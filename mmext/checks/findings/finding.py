@@ -237,7 +237,6 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
             if there is nothing to count but subjects.
         per_value: Findings of different values are different errors, and
             are reported apart. For values of which there are few.
-        of_class: The value of a finding is the label of a class.
         of_records: It looks at the records of an annotation file, not at
             the files of a sample.
         blocks_training: The loader or the loss fails at such a sample, or
@@ -263,7 +262,6 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     subject: str = 'file'
     unit: str = ''
     per_value: bool = False
-    of_class: bool = False
     of_records: bool = False
     blocks_training: bool = False
     in_preflight: bool = False

@@ -34,7 +34,7 @@ from .expectations import (
 )
 from .facts import BoxFacts, MaskFacts, Sample, is_turned
 from .readers.decode import DECODER_ERRORS, open_image, pixels_of, read_head
-from .report import FindingGroup, Report, many, rank
+from .report import FindingGroup, Report, many
 from .rules.registry import RULES
 from .store import WorkItem, read_content, read_facts
 from .totals import ClassCounts, SplitReport
@@ -65,8 +65,6 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
 
     finding: Finding  # What is shown.
     group: int  # Index in the groups of the report.
-    # Names of classes: of the wrong boxes, or those that the label map has.
-    classes: tuple[str, ...] = ()
     width: int = 0  # Of the picture, in pixels; 0 without one.
     height: int = 0  # The same.
     uri: str = ''  # 'data:...' of the picture; empty if a file cannot be read.
@@ -101,8 +99,19 @@ def make_gallery(
         for sample in source.samples() if index.left else ():
             files = SampleFiles(sample, source)
             for number, finding in index.take(sample).items():
-                group = chosen[number][0]
-                done[number] = _picture(finding, group, files)
+                shown = {'finding': finding, 'group': chosen[number][0]}
+                try:
+                    painted, alt = _paint(finding, files)
+                except UnreadableFile as error:
+                    done[number] = Picture(**shown, alt=f'no picture: {error}')
+                    continue
+                done[number] = Picture(
+                    **shown,
+                    width=painted.shape[1],
+                    height=painted.shape[0],
+                    uri=page.data_uri(painted),
+                    alt=alt,
+                )
             if not index.left:
                 break
     return [done[number] for number in sorted(done)]
@@ -296,25 +305,8 @@ def _visible(content: bytes, orientation: int) -> np.ndarray:
         return np.asarray(image)
 
 
-_Painted = tuple[np.ndarray, str, tuple[str, ...]]
-
-
-def _picture(finding: Finding, group: int, files: SampleFiles) -> Picture:
-    """The finding and its picture, or why there is none."""
-    try:
-        painted, alt, classes = _paint(finding, files)
-    except UnreadableFile as error:
-        alt = f'no picture: {error}'
-        return Picture(finding=finding, group=group, alt=alt)
-    return Picture(
-        finding=finding,
-        group=group,
-        classes=classes,
-        width=painted.shape[1],
-        height=painted.shape[0],
-        uri=page.data_uri(painted),
-        alt=alt,
-    )
+# A picture, and what is to be seen in it.
+_Painted = tuple[np.ndarray, str]
 
 
 def _paint(finding: Finding, files: SampleFiles) -> _Painted:
@@ -365,17 +357,6 @@ def colored(pixels: np.ndarray, expected: Expectations) -> np.ndarray:
     )
 
 
-def _classes_in(pixels: np.ndarray, expected: Expectations) -> tuple[str, ...]:
-    """Names of the classes that a label map has."""
-    if pixels.ndim == 3:
-        return ()
-    table = loaded_values(expected)
-    stored = np.unique(pixels.astype(np.uint8)).tolist()
-    labels = {table.value[n] for n in stored if table.kind[n] == 'class'}
-    names = dict(enumerate(expected.classes))
-    return tuple(names.get(label, str(label)) for label in sorted(labels))
-
-
 def _resized_mask(pixels: np.ndarray) -> np.ndarray:
     """A label map in the size of a picture, of values that it has."""
     width, height = _fitted(pixels)
@@ -418,25 +399,21 @@ def _wrong_pixels(finding: Finding, files: SampleFiles) -> _Painted:
         if len(indices):
             y, x = indices[0]
             _ring(canvas, x, y)
-    alt = (
+    return canvas, (
         f'{what} with pixels of value {value} marked, first {finding.position}'
     )
-    return canvas, alt, _classes_in(small, expected)
 
 
 def _image_and_mask(files: SampleFiles) -> _Painted:
     """Image and label map in one picture, as far as there are both."""
     pixels, _ = files.mask
     expected, read = files.source.expected, files.image_if_readable()
-    small = _resized_mask(pixels)
-    classes = _classes_in(small, expected)
+    labels = colored(_resized_mask(pixels), expected)
     if read is None:
-        return colored(small, expected), 'label map', classes
+        return labels, 'label map'
     image = scaled(read[0], *_fitted(read[0]))
-    picture = side_by_side(
-        [image, colored(small, expected)], ['image', 'label map']
-    )
-    return picture, 'image, and beside it its label map', classes
+    picture = side_by_side([image, labels], ['image', 'label map'])
+    return picture, 'image, and beside it its label map'
 
 
 def _alike(finding: Finding, files: SampleFiles) -> _Painted:
@@ -450,9 +427,9 @@ def _alike(finding: Finding, files: SampleFiles) -> _Painted:
         names = names[:1]
     panels = [scaled(p, *_fitted(p)) for p in panels]
     if not names[1:]:
-        return panels[0], 'image', ()
+        return panels[0], 'image'
     picture = side_by_side(panels, [PurePath(name).name for name in names])
-    return picture, f'image, and beside it {names[1]}', ()
+    return picture, f'image, and beside it {names[1]}'
 
 
 def _objects(
@@ -472,8 +449,7 @@ def _objects(
     alt = f'image with {len(boxes)} boxes' if boxes else 'image'
     if wrong:
         alt = f'image with {len(wrong)} wrong of {len(boxes)} boxes marked'
-    names = {box.class_name for box in wrong or sample.boxes} - {''}
-    return painted, alt, tuple(sorted(names))
+    return painted, alt
 
 
 Box = tuple[float, float, float, float]
@@ -550,25 +526,7 @@ def report_html(report: Report, pictures: Sequence[Picture] = ()) -> bytes:
     It loads nothing, and can be read without JavaScript, which only sorts,
     filters and enlarges.
     """
-    of_group: dict[int, list[Picture]] = {}
-    for picture in pictures:
-        of_group.setdefault(picture.group, []).append(picture)
-    names = _class_names(report)
-    findings = [
-        _finding(group, names, of_group.get(index, ()))
-        for index, group in enumerate(report.groups)
-    ]
-    shown = [
-        {
-            'picture': picture,
-            'finding': picture.finding,
-            'rule': picture.finding.rule,
-            'severity': page.severity_word(picture.finding.severity),
-            'class_data': _lines(picture.classes),
-        }
-        for picture in pictures
-    ]
-    counts = Counter()
+    counts: Counter[str] = Counter()
     for group in report.groups:
         counts[group.rule] += group.num_findings
     tiles = page.tiles(
@@ -584,19 +542,17 @@ def report_html(report: Report, pictures: Sequence[Picture] = ()) -> bytes:
             'worst': page.severity_word(report.worst()),
             'samples': f'{many(samples, "sample")} of {splits}',
             'tiles': tiles,
-            'splits': report.splits,
-            'findings': findings,
-            'open': len(findings) <= _OPEN,
-            'rule_options': _rule_options(findings),
-            'split_options': _options(findings, 'split_data'),
-            'finding_classes': _options(findings, 'class_data'),
+            'report': report,
+            'open': len(report.groups) <= _OPEN,
             'charts': class_charts(report),
-            'pictures': shown,
-            'picture_rules': _rule_options(shown),
-            'picture_classes': _options(shown, 'class_data'),
-            'rules': [RULES[rule_id] for rule_id in report.rules],
+            'pictures': pictures,
+            'num_pictures': Counter(picture.group for picture in pictures),
+            'picture_rules': {picture.finding.rule for picture in pictures},
+            'rules': RULES,
             'counts': counts,
             'word': page.severity_word,
+            'many': many,
+            'plural': page.plural,
         },
     )
 
@@ -655,69 +611,3 @@ def _chart(semantic: bool, splits: Sequence[SplitReport]) -> dict[str, Any]:
 
 def _percent(share: float) -> str:
     return '< 0.01 %' if 0 < share < 0.00005 else f'{100 * share:.2f} %'
-
-
-def _lines(texts: Iterable[str]) -> str:
-    """Texts as a list in an attribute, which newlines divide."""
-    return '\n'.join(dict.fromkeys(' '.join(text.split()) for text in texts))
-
-
-def _class_names(report: Report) -> dict[str, str]:
-    """Label, as findings write it, to name."""
-    names: dict[str, str] = {}
-    for split in report.splits:
-        for row in split.classes:
-            names.setdefault(str(row.label), row.name or str(row.label))
-    return names
-
-
-def _classes_of(
-    group: FindingGroup, names: dict[str, str], pictures: Sequence[Picture]
-) -> list[str]:
-    """Classes that a finding is about, not all that its pictures have."""
-    rule = RULES[group.rule]
-    values = [group.value, *(example.value for example in group.examples)]
-    if rule.of_class:
-        return [names[value] for value in values if value in names]
-    if rule.unit not in ('box', 'object'):
-        return []
-    return [name for picture in pictures for name in picture.classes]
-
-
-def _finding(
-    group: FindingGroup, names: dict[str, str], pictures: Sequence[Picture]
-) -> dict[str, Any]:
-    rule = RULES[group.rule]
-    splits = [split for split, _ in group.splits if split]
-    shown = many(len(group.examples), 'example')
-    if group.num_findings > len(group.examples):
-        shown += f' of {group.num_findings:,}'
-    return {
-        'group': group,
-        'severity': page.severity_word(group.severity),
-        'rank': int(group.severity),
-        'rule': group.rule,
-        'title': rule.title,
-        'splits': ', '.join(splits),
-        'split_data': _lines(splits),
-        'class_data': _lines(_classes_of(group, names, pictures)),
-        'unit': page.plural(group.count, rule.unit) if rule.unit else '',
-        'examples': group.examples,
-        'shown': shown,
-        'pictures': len(pictures),
-    }
-
-
-def _options(rows: Iterable[dict], key: str) -> list[dict[str, str]]:
-    """What a list of choices offers: each value that a row has."""
-    values = {value for row in rows for value in row[key].split('\n') if value}
-    return [
-        {'value': value, 'text': value} for value in sorted(values, key=rank)
-    ]
-
-
-def _rule_options(rows: Iterable[dict]) -> list[dict[str, str]]:
-    return [
-        {'value': rule, 'text': f'{rule} {RULES[rule].title}'}
-        for rule in sorted({row['rule'] for row in rows})
-    ]

@@ -43,7 +43,6 @@ CLS = _family(
     'Classes: how much there is of each',
     scope='split',
     subject='split',
-    of_class=True,
 )
 COCO = _family(
     'COCO',
