@@ -239,15 +239,11 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
             are reported apart. For values of which there are few.
         of_records: It looks at the records of an annotation file, not at
             the files of a sample.
-        blocks_training: The loader or the loss fails at such a sample, or
-            trains it with labels that are not its own.
         in_preflight: The preflight applies it to the config alone, too.
         picture: How a page shows a finding that is not about a label map:
             the ``'boxes'`` of the image, the ``'image'`` alone, ``'pair'``
             of image and label map, or images that are ``'alike'``.
         fix: What ``--fix`` does about it; empty if nothing.
-        fixed_in: Label files in which it can, if there is a ``fix``:
-            ``'mask'``, ``'coco'``, ``'voc'``.
         check: Called with what the scope gives, yields findings; None if
             the findings are made elsewhere.
     """
@@ -263,11 +259,9 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     unit: str = ''
     per_value: bool = False
     of_records: bool = False
-    blocks_training: bool = False
     in_preflight: bool = False
     picture: str = 'boxes'
     fix: str = ''
-    fixed_in: tuple[str, ...] = ()
     check: Callable[..., Iterator[Finding]] | None = None
 
     def complete(self, draft: Finding, **fields: Any) -> Finding:

@@ -181,7 +181,6 @@ def sample_facts(
 ) -> Iterator[SampleFacts]:
     """What is known of each sample of a split, in the order of samples."""
     split = source.expected.split
-    label_of = {name: i for i, name in enumerate(source.expected.classes)}
     samples, ahead = itertools.tee(source.samples())
     items = (item for one in ahead for item in _items_of(one, source))
     known = stored_facts(items, store)
@@ -191,15 +190,16 @@ def sample_facts(
         depth = next(known) if sample.depth else None
         normal = next(known) if sample.normal else None
         annotation = yolo = None
-        if sample.annotation_kind == 'yolo':
-            yolo = next(known)
+        if sample.annotation_kind:
+            file, expected = next(known), source.expected
             size = loaded_size(image) if has_size(image) else None
-            sample = with_lines(sample, yolo, size, source.expected.classes)
-        elif sample.annotation_kind:
-            annotation = next(known)
-            sample = with_boxes(sample, annotation, label_of)
-            if source.expected.filter_cfg:
-                sample = _filtered(sample, annotation, image, source.expected)
+            sample = annotated(sample, file, size, expected.classes)
+            if sample.annotation_kind == 'yolo':
+                yolo = file
+            else:
+                annotation = file
+                if expected.filter_cfg:
+                    sample = _filtered(sample, file, image, expected)
         yield SampleFacts(
             split=split,
             sample=sample,
@@ -212,32 +212,29 @@ def sample_facts(
         )
 
 
-def with_boxes(
-    sample: Sample, file: VocFile, label_of: dict[str, int]
-) -> Sample:
-    """A sample and what its own annotation file says.
-
-    The label of a class that is not known is -1.
-    """
-    boxes = tuple(
-        msgspec.structs.replace(box, label=label_of.get(box.class_name, -1))
-        for box in file.boxes
-    )
-    return msgspec.structs.replace(
-        sample, boxes=boxes, width=file.width, height=file.height
-    )
-
-
-def with_lines(
+def annotated(
     sample: Sample,
-    file: YoloFile,
+    file: VocFile | YoloFile,
     size: tuple[int, int] | None,
     classes: Sequence[str],
 ) -> Sample:
-    """A sample and what its own label file of YOLO says.
+    """A sample and what its own annotation file says.
 
-    Without a size, of a picture that cannot be read, boxes are only counted.
+    The label of a class that is not known is -1. Boxes of YOLO are fractions
+    of ``size``; without one, of a picture that cannot be read, they are only
+    counted.
     """
+    if isinstance(file, VocFile):
+        label_of = {name: label for label, name in enumerate(classes)}
+        boxes = tuple(
+            msgspec.structs.replace(
+                box, label=label_of.get(box.class_name, -1)
+            )
+            for box in file.boxes
+        )
+        return msgspec.structs.replace(
+            sample, boxes=boxes, width=file.width, height=file.height
+        )
     if size is None:
         return msgspec.structs.replace(sample, num_boxes=len(file.boxes))
     boxes = tuple(

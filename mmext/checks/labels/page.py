@@ -25,7 +25,7 @@ from ...utils.draw import (
     side_by_side,
 )
 from ..findings import Finding, page
-from .check import with_boxes, with_lines
+from .check import annotated
 from .expectations import (
     Expectations,
     SplitSource,
@@ -267,12 +267,8 @@ class SampleFiles:
         content = self._read(self.sample.annotation)
         expected = self.source.expected
         file = read_facts(content, kind, expected.kpt_shape)
-        classes = expected.classes
-        if kind == 'yolo':
-            size = self.image[1]
-            return with_lines(self.sample, file, size, classes)
-        label_of = {name: label for label, name in enumerate(classes)}
-        return with_boxes(self.sample, file, label_of)
+        size = self.image[1] if kind == 'yolo' else None
+        return annotated(self.sample, file, size, expected.classes)
 
     def boxes(self) -> list[tuple[float, ...]]:
         """All boxes of the sample, ``(x1, y1, x2, y2)``."""

@@ -26,10 +26,10 @@ from ..readers.decode import (
     read_head,
 )
 from ..readers.image import read_mask_facts
-from ..rules.registry import fixable
+from ..rules.registry import SEG, fixable
 from . import Change, FixedFile
 
-MASK_RULES = fixable('mask')
+MASK_RULES = fixable(SEG)
 VOID = 255
 _WIDE_VOIDS = (-1, 65535)
 _RULE_OF = {'wide_void': 'SEG008', 'wraps': 'SEG002', 'void': 'SEG004'}

@@ -183,7 +183,6 @@ for _family, _id, _kinds, _title, _remedy in _RULES:
         title=_title,
         severity=Severity.WARNING if _suspect else Severity.ERROR,
         remedy=_remedy,
-        blocks_training=not _suspect,
     )(_check_of(_FILES[_family.letters], _kinds))
 
 
@@ -216,7 +215,6 @@ def _text(size: tuple[int, int]) -> str:
     'was scaled back (masks by nearest neighbour)',
     needs='mask',
     subject='mask',
-    blocks_training=True,
 )
 def _other_size(facts: SampleFacts, expected: Expectations) -> Findings:
     """Sizes that EXIF does not explain."""
@@ -244,7 +242,6 @@ def _other_size(facts: SampleFacts, expected: Expectations) -> Findings:
     title='EXIF turns the image by 90 degrees, not its mask',
     remedy='save the image without the EXIF orientation, as the mask was '
     'made for the pixels as they are stored',
-    blocks_training=True,
 )
 def _turned_image(facts: SampleFacts, expected: Expectations) -> Findings:
     sizes = _sizes(facts, facts.mask)
@@ -324,7 +321,6 @@ def _noted_before_turn(facts: SampleFacts, expected: Expectations) -> Findings:
     title='image without mask',
     remedy='add the mask, or take the image out of the list; see '
     'seg_map_suffix and data_prefix.seg_map_path',
-    blocks_training=True,
 )
 def _image_alone(facts: SampleFacts, expected: Expectations) -> Findings:
     """Semantic samples without a mask; a test split may have none."""
@@ -347,7 +343,6 @@ def _image_alone(facts: SampleFacts, expected: Expectations) -> Findings:
     'img_suffix and seg_map_suffix with the names',
     needs='mask',
     subject='mask',
-    blocks_training=True,
 )
 def _mask_alone(facts: SampleFacts, expected: Expectations) -> Findings:
     sample = facts.sample

@@ -48,7 +48,6 @@ COCO = _family(
     'COCO',
     "Annotation files in COCO's format",
     scope='coco',
-    fixed_in=('coco',),
 )
 DET = _family(
     'DET',
@@ -58,7 +57,6 @@ DET = _family(
     subject='image',
     unit='object',
     of_records=True,
-    fixed_in=('coco', 'voc'),
 )
 DUP = _family(
     'DUP',
@@ -89,7 +87,6 @@ PAIR = _family(
     needs='image',
     subject='image',
     picture='pair',
-    fixed_in=('coco', 'voc'),
 )
 PAN = _family(
     'PAN',
@@ -117,7 +114,6 @@ SEG = _family(
     scope='sample',
     needs='mask',
     subject='mask',
-    fixed_in=('mask',),
 )
 SEG_VALUES = SEG.having(unit='pixel')
 VOC = _family(
@@ -135,16 +131,16 @@ YOLO = _family(
     needs='yolo',
     subject='label file',
     unit='line',
-    blocks_training=True,
 )
 
 
-def fixable(kind: str) -> frozenset[str]:
-    """Ids of rules that ``--fix`` can satisfy in such label files."""
+def fixable(*families: Family) -> frozenset[str]:
+    """Ids of their rules that ``--fix`` can satisfy."""
+    letters = {family.letters for family in families}
     return frozenset(
         rule.id
         for rule in RULES.values()
-        if rule.fix and kind in rule.fixed_in
+        if rule.fix and rule.family.letters in letters
     )
 
 
