@@ -65,8 +65,6 @@ class Location(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             for all of it.
         pixel: Row and column, ``(y, x)``, from 0.
         image: The image that is concerned, if ``file`` is about several.
-        split: ``'train'``, ``'val'``, ...; empty if it is that of the
-            finding.
     """
 
     file: str = ''
@@ -74,7 +72,6 @@ class Location(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     key: str = ''
     pixel: tuple[int, int] | None = None
     image: str = ''
-    split: str = ''
 
     @property
     def position(self) -> str:
@@ -228,10 +225,6 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         remedy: Of findings that have no better one.
         family: Where it belongs.
         scope: What it looks at: ``'sample'``, ``'config'``, ...
-        needs: Of the scope ``'sample'``: what a sample must have to be
-            looked at, ``'mask'``, ``'image'``, ``'annotation'``,
-            ``'yolo'`` or ``'boxes'``; empty for any sample. It saves time,
-            and must not change what the rule finds.
         subject: What a finding is about, singular: ``'mask'``, ``'image'``.
         unit: What its count counts, singular: ``'pixel'``, ``'box'``; empty
             if there is nothing to count but subjects.
@@ -254,7 +247,6 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     remedy: str
     family: 'Family'
     scope: str
-    needs: str = ''
     subject: str = 'file'
     unit: str = ''
     per_value: bool = False

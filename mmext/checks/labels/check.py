@@ -8,7 +8,7 @@ import dataclasses
 import itertools
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -36,7 +36,6 @@ from .report import FindingGroups, Report
 from .rules.registry import READ001, RULES
 from .sources.coco import coco_class_counts
 from .store import (
-    READERS,
     FactStore,
     Result,
     WorkItem,
@@ -49,6 +48,8 @@ from .totals import SplitTotals, make_split_report
 
 # Files that are looked up together.
 _CHUNK = 4096
+# Files that a sample may have, besides one of annotations.
+_FILES = ('mask', 'image', 'depth', 'normal')
 
 
 def _stamp(item: WorkItem) -> str:
@@ -112,16 +113,14 @@ def scan(
             rows = store.stamps(files)
             # Handed out before the look-up and not stored then, or since.
             handed_out = set(at_work)
-            for item, file, stamp, row in zip(chunk, files, stamps, rows):
-                reader, before = row or ('', '')
-                fits = reader == str(READERS[item.kind].version)
-                if (fits and stamp and before == stamp) or file in handed_out:
+            for item, file, stamp, before in zip(chunk, files, stamps, rows):
+                if (stamp and before == stamp) or file in handed_out:
                     known += 1
                     continue
                 handed_out.add(file)
                 at_work.add(file)
                 yield msgspec.structs.replace(
-                    item, stamp=stamp, known=before if fits else ''
+                    item, stamp=stamp, known=before or ''
                 )
             progress(read + known)
 
@@ -136,7 +135,7 @@ def scan(
 def _items_of(sample: Sample, source: SplitSource) -> Iterator[WorkItem]:
     """Files of a sample, in the order of :func:`sample_facts`."""
     paths = []
-    for kind in ('mask', 'image', 'depth', 'normal'):
+    for kind in _FILES:
         path = getattr(sample, kind)
         if path.endswith('.npy'):
             paths.append((path, f'npy_{kind}'))
@@ -185,31 +184,17 @@ def sample_facts(
     items = (item for one in ahead for item in _items_of(one, source))
     known = stored_facts(items, store)
     for sample in samples:
-        mask = next(known) if sample.mask else None
-        image = next(known) if sample.image else None
-        depth = next(known) if sample.depth else None
-        normal = next(known) if sample.normal else None
-        annotation = yolo = None
+        files = {kind: next(known) for kind in _FILES if getattr(sample, kind)}
+        image = files.get('image')
         if sample.annotation_kind:
             file, expected = next(known), source.expected
             size = loaded_size(image) if has_size(image) else None
             sample = annotated(sample, file, size, expected.classes)
-            if sample.annotation_kind == 'yolo':
-                yolo = file
-            else:
-                annotation = file
-                if expected.filter_cfg:
-                    sample = _filtered(sample, file, image, expected)
-        yield SampleFacts(
-            split=split,
-            sample=sample,
-            mask=mask,
-            image=image,
-            annotation=annotation,
-            yolo=yolo,
-            depth=depth,
-            normal=normal,
-        )
+            is_yolo = sample.annotation_kind == 'yolo'
+            files['yolo' if is_yolo else 'annotation'] = file
+            if expected.filter_cfg and not is_yolo:
+                sample = _filtered(sample, file, image, expected)
+        yield SampleFacts(split=split, sample=sample, **files)
 
 
 def annotated(
@@ -278,17 +263,19 @@ def _filtered(
 _MAP_SHAPE = (1, 1, 1)
 # What is wrong with a file that nothing but a metric reads.
 _OF_METRIC = ('COCO001', 'COCO014', 'COCO015')
-# Files that rules of the scope 'sample' may need, besides boxes.
-_NEEDS = ('mask', 'image', 'annotation', 'yolo')
 
 
-class _Crashes:
-    """Findings of parts that ended with an exception."""
+class _Check:
+    """What some rules find; what ends with an exception is a finding, too."""
 
-    def __init__(self) -> None:
-        self.findings: list[Finding] = []
+    def __init__(self, rules: Sequence[Rule], store: FactStore) -> None:
+        self.store = store
+        self.of_scope: dict[str, list[Rule]] = defaultdict(list)
+        for rule in rules:
+            self.of_scope[rule.scope].append(rule)
+        self.crashes: list[Finding] = []
         # Splits of which nothing else can be checked.
-        self.splits: set[str] = set()
+        self.broken: set[str] = set()
 
     def catch_errors(
         self, split: str, what: str, file: str = '', whole: bool = False
@@ -300,10 +287,10 @@ class _Crashes:
             location = code_location(error)
             at = f' ({location})' if location else ''
             if whole:
-                self.splits.add(split)
+                self.broken.add(split)
                 at += ', so that it is not checked, nor compared with others'
             name = split.partition('[')[0]
-            self.findings.append(
+            self.crashes.append(
                 READ001.finding(
                     f'{what} ended with {text}{at}',
                     split=split,
@@ -322,21 +309,78 @@ class _Crashes:
             with self.catch_errors(split, 'listing the samples', whole=True):
                 yield from work_items([source])
 
+    def findings(
+        self, sources: Sequence[SplitSource], totals: Sequence[SplitTotals]
+    ) -> Iterator[Finding]:
+        """All findings; fills the totals on the way."""
+        for source, own in zip(sources, totals):
+            if own.split in self.broken:
+                continue
+            with self.catch_errors(own.split, 'checking the files'):
+                yield from self._of_files(source, own)
+            with self.catch_errors(own.split, 'checking the samples'):
+                yield from self._of_samples(source, own)
+            for rule in self.of_scope['split']:
+                with self.catch_errors(own.split, f'rule {rule.id}'):
+                    yield from rule.check(own, source.expected)
+        expected = [source.expected for source in sources]
+        # Splits cannot be compared with one that was not read.
+        for rule in self.of_scope['run'] if not self.broken else ():
+            with self.catch_errors('', f'rule {rule.id}'):
+                yield from rule.check(totals, expected)
+        if READ001 in self.of_scope[READ001.scope]:
+            yield from self.crashes
+
+    def _of_files(
+        self, source: SplitSource, totals: SplitTotals
+    ) -> Iterator[Finding]:
+        """Findings of an annotation file, and of files of no sample."""
+        if source.coco is not None:
+            notes = source.coco.annotations
+            totals.add_counts(
+                coco_class_counts(source.coco, source.expected.classes),
+                int(np.count_nonzero((notes.iscrowd != 0) | notes.ignore)),
+            )
+            for rule in self.of_scope['coco']:
+                yield from rule.check(source.coco, source.expected)
+        if source.evaluated is not None:
+            expected = msgspec.structs.replace(
+                source.expected, coco_metric=source.metric
+            )
+            for rule in self.of_scope['coco']:
+                if rule.id in _OF_METRIC:
+                    yield from rule.check(source.evaluated, expected)
+        for orphan in source.orphans() if self.of_scope['orphan'] else ():
+            for rule in self.of_scope['orphan']:
+                yield from rule.check(orphan, source.expected)
+
+    def _of_samples(
+        self, source: SplitSource, totals: SplitTotals
+    ) -> Iterator[Finding]:
+        """Findings of each sample; adds it to the totals."""
+        for facts in sample_facts(source, self.store):
+            totals.add(facts, boxes=source.coco is None)
+            sample = facts.sample
+            file = sample.mask or sample.annotation or sample.image
+            with self.catch_errors(totals.split, 'checking a sample', file):
+                for rule in self.of_scope['sample']:
+                    yield from rule.check(facts, source.expected)
+
 
 def _likely_remedies(
-    totals: Sequence[SplitTotals], expected: Sequence[Expectations]
+    totals: Sequence[SplitTotals], sources: Sequence[SplitSource]
 ) -> dict[str, str]:
     """Remedies that take all values into account, by rule id."""
     bad: dict[int, int] = {}
     fine: set[int] = set()
     wanted: Expectations | None = None
-    for own, expectations in zip(totals, expected):
-        table = loaded_values(expectations)
+    for own, source in zip(totals, sources):
+        table = loaded_values(source.expected)
         for stored, count in own.pixels.items():
             kind, value = table.kind_of(stored), table.loaded(stored)
             if kind == 'bad':
                 bad[value] = bad.get(value, 0) + count
-                wanted = wanted or expectations
+                wanted = wanted or source.expected
             elif kind in ('class', 'ignored'):
                 fine.add(value)
     if wanted is None:
@@ -368,84 +412,6 @@ def _learn_classes(
         else source
         for source in sources
     ]
-
-
-def _sample_findings(
-    source: SplitSource,
-    store: FactStore,
-    rules: Sequence[Rule],
-    totals: SplitTotals,
-    crashes: _Crashes,
-) -> Iterator[Finding]:
-    """Findings of each sample; adds it to the totals."""
-    for facts in sample_facts(source, store):
-        totals.add(facts, boxes=source.coco is None)
-        sample = facts.sample
-        there = {kind for kind in _NEEDS if getattr(facts, kind) is not None}
-        there.update(('', 'boxes') if sample.boxes else ('',))
-        file = sample.mask or sample.annotation or sample.image
-        with crashes.catch_errors(totals.split, 'checking a sample', file):
-            for rule in rules:
-                if rule.needs in there:
-                    yield from rule.check(facts, source.expected)
-
-
-def _file_findings(
-    source: SplitSource,
-    of_scope: Mapping[str, Sequence[Rule]],
-    totals: SplitTotals,
-) -> Iterator[Finding]:
-    """What is wrong with an annotation file, and with files of no sample."""
-    if source.coco is not None:
-        notes = source.coco.annotations
-        totals.add_counts(
-            coco_class_counts(source.coco, source.expected.classes),
-            int(np.count_nonzero((notes.iscrowd != 0) | notes.ignore)),
-        )
-        for rule in of_scope['coco']:
-            yield from rule.check(source.coco, source.expected)
-    if source.evaluated is not None:
-        expected = msgspec.structs.replace(
-            source.expected, coco_metric=source.metric
-        )
-        for rule in of_scope['coco']:
-            if rule.id in _OF_METRIC:
-                yield from rule.check(source.evaluated, expected)
-    for orphan in source.orphans() if of_scope['orphan'] else ():
-        for rule in of_scope['orphan']:
-            yield from rule.check(orphan, source.expected)
-
-
-def _findings(
-    sources: Sequence[SplitSource],
-    store: FactStore,
-    rules: Sequence[Rule],
-    totals: Sequence[SplitTotals],
-    crashes: _Crashes,
-) -> Iterator[Finding]:
-    """All findings; fills the totals on the way."""
-    of_scope: dict[str, list[Rule]] = defaultdict(list)
-    for rule in rules:
-        of_scope[rule.scope].append(rule)
-    for source, own in zip(sources, totals):
-        if own.split in crashes.splits:
-            continue
-        with crashes.catch_errors(own.split, 'checking the files'):
-            yield from _file_findings(source, of_scope, own)
-        with crashes.catch_errors(own.split, 'checking the samples'):
-            yield from _sample_findings(
-                source, store, of_scope['sample'], own, crashes
-            )
-        for rule in of_scope['split']:
-            with crashes.catch_errors(own.split, f'rule {rule.id}'):
-                yield from rule.check(own, source.expected)
-    expected = [source.expected for source in sources]
-    # Splits cannot be compared with one that was not read.
-    for rule in of_scope['run'] if not crashes.splits else ():
-        with crashes.catch_errors('', f'rule {rule.id}'):
-            yield from rule.check(totals, expected)
-    if any(rule.id == READ001.id for rule in rules):
-        yield from crashes.findings
 
 
 def check_sources(
@@ -480,12 +446,12 @@ def check_sources(
         raise ValueError(f'splits must have different names, got {names}')
     if rules is None:
         rules = tuple(RULES.values())
-    crashes = _Crashes()
-    scan(crashes.work_items(sources), store, run=run, progress=progress)
+    check = _Check(rules, store)
+    scan(check.work_items(sources), store, run=run, progress=progress)
     # Nothing is known of the samples of the others.
     sources = [
         source
-        if source.expected.split not in crashes.splits
+        if source.expected.split not in check.broken
         else dataclasses.replace(source, samples=lambda: iter(()), coco=None)
         for source in sources
     ]
@@ -495,16 +461,14 @@ def check_sources(
         for name, source in zip(names, sources)
     ]
     groups = FindingGroups(num_examples)
-    for finding in _findings(sources, store, rules, totals, crashes):
+    for finding in check.findings(sources, totals):
         tell(finding)
         groups.add(finding)
-    expected = [source.expected for source in sources]
-    remedies = _likely_remedies(totals, expected)
     return Report(
         rules=tuple(rule.id for rule in rules),
         splits=tuple(
             make_split_report(own, source.expected)
             for own, source in zip(totals, sources)
         ),
-        groups=groups.finish(remedies),
+        groups=groups.finish(_likely_remedies(totals, sources)),
     )

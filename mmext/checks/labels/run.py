@@ -13,12 +13,18 @@ from rich.progress import Progress
 
 from ...datasets import is_layout
 from ...utils.files import atomic_path, prepare_outputs
-from ..findings import Finding, Severity, location_writer, terminal
+from ..findings import (
+    Finding,
+    Severity,
+    location_writer,
+    select_rules,
+    terminal,
+)
 from .check import check_sources, work_items
 from .expectations import Expectations, SplitSource
 from .readers.coco import holds_key
 from .report import Report, print_report, report_json, report_sarif
-from .rules.registry import select_rules
+from .rules import RULES
 from .sources.coco import split_of_coco, split_of_panoptic
 from .sources.folders import (
     split_of_folders,
@@ -54,26 +60,8 @@ def sources_of(
 ) -> list[SplitSource]:
     """A source for each split that is to be checked.
 
-    Args:
-        config: Config, or its file; a folder is taken for ``nyuv2``.
-        split: Splits of the config, of ``voc``, ``yolo`` or ``nyuv2``.
-        cfg_options: Settings to put over the config.
-        masks: Folder of label maps, without a config; beside ``coco``, the
-            PNG files of a panoptic one.
-        coco: Annotation file in COCO's format.
-        voc: Folder of annotation files in Pascal VOC's form.
-        yolo: ``data.yaml`` of YOLO, or the folder that holds one.
-        nyuv2: Folder of splits in the layout of the pre-processed NYUv2.
-        images: Folder of the images of ``masks``, ``coco`` or ``voc``.
-        mask_suffix: Suffix of mask file names that images lack.
-        image_suffix: The same of images.
-        num_classes: Of ``masks``.
-        classes: Names of the classes, in the order of labels.
-        ignore_index: Of ``masks``.
-        reduce_zero_label: Of ``masks``: 0 is no class, 1 the first one.
-        verify: Compare the checksum of the pixels of PNG label maps, too,
-            which doubles the time to read them. Without, the checksums of
-            the file's parts are compared, and that all pixels are there.
+    Arguments are the options of ``tools/validate_labels.py`` of these names,
+    as its help explains them; a folder for ``config`` is taken for ``nyuv2``.
 
     Raises:
         ValueError: If not exactly one thing to check is given, or settings
@@ -101,7 +89,15 @@ def sources_of(
     if isinstance(config, (str, Path)) and is_layout(config):
         config, nyuv2 = None, config
     if config is not None:
-        sources = _of_config(config, split, cfg_options)
+        # Not at the top: this loads the hosts, which bare files do not need.
+        from ...utils.safe_load import careful_readers
+        from ..config import check_data_paths, read_config
+        from .sources.config import splits_of_config
+
+        cfg = read_config(config, cfg_options=cfg_options, own_imports=False)
+        check_data_paths(cfg, split)
+        with careful_readers(cfg.get('trust_checkpoint') is True):
+            sources = splits_of_config(cfg, split)
     elif coco is not None:
         sources = [_of_coco(Path(coco), images, masks, classes)]
     elif voc is not None:
@@ -141,22 +137,6 @@ def name_of(config: str | Path | Config) -> str:
     if isinstance(config, Config):
         return config.filename or '<Config>'
     return str(config)
-
-
-def _of_config(
-    config: str | Path | Config,
-    splits: Sequence[str],
-    cfg_options: Mapping[str, Any] | None,
-) -> list[SplitSource]:
-    # Not at the top: this loads the hosts, which bare files do not need.
-    from ...utils.safe_load import careful_readers
-    from ..config import check_data_paths, read_config
-    from .sources.config import splits_of_config
-
-    cfg = read_config(config, cfg_options=cfg_options, own_imports=False)
-    check_data_paths(cfg, splits)
-    with careful_readers(cfg.get('trust_checkpoint') is True):
-        return splits_of_config(cfg, splits)
 
 
 def _of_coco(
@@ -283,7 +263,7 @@ def check_labels(
             f"--fail-on must be 'info', 'warning' or 'error', got {fail_on!r}"
         )
     run = choose_backend(workers, scheduler)
-    rules = select_rules(select, ignore)
+    rules = select_rules(RULES, select, ignore)
     if class_weights not in (None, *CLASS_WEIGHT_KINDS):
         raise ValueError(
             f'--class-weights must be one of {sorted(CLASS_WEIGHT_KINDS)}, '

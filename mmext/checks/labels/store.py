@@ -75,9 +75,6 @@ class Reader(msgspec.Struct, frozen=True):
     # Bytes, and the shape of key points if there are any -> facts; raises
     # nothing for bad bytes.
     read: Callable[..., Any]
-    # To be raised when the same bytes give other facts than before: files are
-    # then read anew.
-    version: int = 1
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,7 +82,6 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     path: str  # As in WorkItem.
     kind: str  # Key in the store, of stored_kind.
-    reader: str  # Version of the reader.
     stamp: str  # Of the file; empty for facts that must not be used again.
     facts: bytes  # Packed facts; empty if those that are stored still hold.
 
@@ -101,14 +97,14 @@ def _late(name: str, function: str, *args: Any) -> Callable:
 
 
 READERS = {
-    'mask': Reader(MaskFacts, _late('image', 'read_mask_facts'), 4),
+    'mask': Reader(MaskFacts, _late('image', 'read_mask_facts')),
     # The checksum of the pixels of PNG files is compared, too.
     'verified_mask': Reader(
-        MaskFacts, _late('image', 'read_mask_facts', True), 4
+        MaskFacts, _late('image', 'read_mask_facts', True)
     ),
-    'image': Reader(ImageFacts, _late('image', 'read_image_facts'), 3),
-    'voc': Reader(VocFile, _late('boxes', 'read_voc'), 3),
-    'yolo': Reader(YoloFile, _late('boxes', 'read_yolo'), 2),
+    'image': Reader(ImageFacts, _late('image', 'read_image_facts')),
+    'voc': Reader(VocFile, _late('boxes', 'read_voc')),
+    'yolo': Reader(YoloFile, _late('boxes', 'read_yolo')),
     'npy_image': Reader(ImageFacts, _late('image', 'read_npy_image')),
     'npy_mask': Reader(MaskFacts, _late('image', 'read_npy_mask')),
     'npy_depth': Reader(ImageFacts, _late('image', 'read_npy_map', 'depth')),
@@ -130,9 +126,6 @@ def stored_kind(item: WorkItem) -> str:
     options = item.backend_args, *item.kpt_shape
     packed = msgspec.json.encode(options, order='sorted', enc_hook=repr)
     return f'{item.kind}@{hashlib.sha256(packed).hexdigest()[:16]}'
-
-
-_ENCODER = msgspec.msgpack.Encoder()
 
 
 @cache
@@ -180,21 +173,12 @@ def _unavailable(reason: str) -> ReadError:
     return ReadError(ErrorKind.UNAVAILABLE, f'cannot be read: {reason}')
 
 
-def failed_result(item: WorkItem, error: ReadError, stamp: str = '') -> Result:
-    """Result for a file of which nothing but an error is known.
-
-    Without a stamp it is read again next time.
-    """
-    return _result(item, READERS[item.kind].facts(error=error), stamp)
-
-
 def _result(item: WorkItem, facts: Any, stamp: str) -> Result:
     return Result(
         path=item.path,
         kind=stored_kind(item),
-        reader=str(READERS[item.kind].version),
         stamp=stamp,
-        facts=b'' if facts is None else _ENCODER.encode(facts),
+        facts=b'' if facts is None else msgspec.msgpack.encode(facts),
     )
 
 
@@ -210,7 +194,8 @@ def read_item(item: WorkItem) -> Result:
         # A file that went away after it was looked at may come back as it
         # was, so nothing is remembered of it.
         absent = error.kind is ErrorKind.MISSING and item.stamp == 'absent'
-        return failed_result(item, error, item.stamp if absent else '')
+        facts = READERS[item.kind].facts(error=error)
+        return _result(item, facts, item.stamp if absent else '')
     stamp = item.stamp
     if not stamp:
         stamp = f'sha256:{hashlib.sha256(content).hexdigest()}'
@@ -222,7 +207,9 @@ def read_item(item: WorkItem) -> Result:
         return _result(item, facts, stamp)
     reason = f'the reader ended with {type(failed[0]).__name__}: {failed[0]}'
     location = code_location(failed[0])
-    return failed_result(item, _unavailable(f'{reason} ({location})'))
+    error = _unavailable(f'{reason} ({location})')
+    # Without a stamp, it is read again next time.
+    return _result(item, READERS[item.kind].facts(error=error), '')
 
 
 def read_batch(items: Sequence[WorkItem]) -> list[Result]:
@@ -278,22 +265,18 @@ def run_in_flight(
                 yield results
     except (lost, CancelledError) as error:
         at_work = list(waiting.values()) or [batch]
-        raise ChildProcessError(_died(at_work, error)) from error
+        files = [item.path for batch in at_work for item in batch]
+        raise ChildProcessError(
+            f'a worker process died ({type(error).__name__}) while it read '
+            f'one of {len(files)} files, from {files[0]!r} to {files[-1]!r}. '
+            'If the system stopped it for lack of memory, use fewer workers '
+            'or more memory; if a worker dies of these files again, one of '
+            'them is the cause: take it out of the data set. What has been '
+            'read is stored: the same command goes on from there'
+        ) from error
     finally:
         for future in waiting:
             future.cancel()
-
-
-def _died(batches: Sequence[Batch], error: BaseException) -> str:
-    files = [item.path for batch in batches for item in batch]
-    return (
-        f'a worker process died ({type(error).__name__}) while it read one of '
-        f'{len(files)} files, from {files[0]!r} to {files[-1]!r}. If the '
-        'system stopped it for lack of memory, use fewer workers or more '
-        'memory; if a worker dies of these files again, one of them is the '
-        'cause: take it out of the data set. What has been read is stored: '
-        'the same command goes on from there'
-    )
 
 
 def run_joblib(
@@ -365,19 +348,17 @@ def run_serial(batches: Iterable[Batch]) -> Iterator[list[Result]]:
 
 # 'mmLC', big-endian: says in the header of the file that it is ours.
 APPLICATION_ID = 0x6D6D4C43
-# Files of other versions are made anew.
-SCHEMA_VERSION = 4
+# To be raised when the table changes, or when the same bytes give other facts
+# than before: files of other versions are made anew.
+SCHEMA_VERSION = 5
 _MAGIC = b'SQLite format 3\x00'
 _TABLE = """
 CREATE TABLE facts (
-    path BLOB NOT NULL, kind TEXT NOT NULL, reader TEXT NOT NULL,
-    stamp TEXT NOT NULL, facts BLOB NOT NULL,
+    path BLOB NOT NULL, kind TEXT NOT NULL, stamp TEXT NOT NULL,
+    facts BLOB NOT NULL,
     PRIMARY KEY (path, kind)
 ) WITHOUT ROWID
 """
-# SQLite before 3.32 takes 999 parameters.
-_KEYS_A_QUERY = 900
-_WRITE = 'INSERT OR REPLACE INTO facts VALUES (?, ?, ?, ?, ?)'
 
 
 def _key(path: str) -> bytes:
@@ -414,8 +395,7 @@ class FactStore:
 
     Examples:
         >>> from tempfile import TemporaryDirectory
-        >>> row = Result(path='a.png', kind='mask', reader='1', stamp='9',
-        ...              facts=b'...')
+        >>> row = Result(path='a.png', kind='mask', stamp='9', facts=b'...')
         >>> with TemporaryDirectory() as folder:
         ...     with FactStore(f'{folder}/facts.db') as store:
         ...         store.write([row])
@@ -496,17 +476,13 @@ class FactStore:
                 self._db.execute(f'PRAGMA application_id = {APPLICATION_ID}')
                 self._db.execute(f'PRAGMA user_version = {SCHEMA_VERSION}')
 
-    def stamps(
-        self, files: Iterable[tuple[str, str]]
-    ) -> list[tuple[str, str] | None]:
-        """Reader and stamp of files, by path and kind; None if not stored."""
-        return [
-            row and row[2:] for row in self._select('reader, stamp', files)
-        ]
+    def stamps(self, files: Iterable[tuple[str, str]]) -> list[str | None]:
+        """Stamps of files, by path and kind; None if not stored."""
+        return list(self._select('stamp', files))
 
     def facts(self, files: Iterable[tuple[str, str]]) -> list[bytes | None]:
         """Packed facts of files, by path and kind; None if not stored."""
-        return [row and row[2] for row in self._select('facts', files)]
+        return list(self._select('facts', files))
 
     def write(self, results: Sequence[Result]) -> None:
         """Write results in one transaction, over those of the same files.
@@ -514,25 +490,28 @@ class FactStore:
         Without facts, what is stored still holds.
         """
         rows = [
-            (_key(r.path), r.kind, r.reader, r.stamp, r.facts)
+            (_key(r.path), r.kind, r.stamp, r.facts)
             for r in results
             if r.facts
         ]
         with self._db:
             self._db.execute('BEGIN IMMEDIATE')
-            self._db.executemany(_WRITE, rows)
+            self._db.executemany(
+                'INSERT OR REPLACE INTO facts VALUES (?, ?, ?, ?)', rows
+            )
 
     def _select(
-        self, columns: str, files: Iterable[tuple[str, str]]
-    ) -> Iterator[tuple | None]:
-        """Path, kind and columns of each file; None if it is not there."""
-        for chunk in chunks(files, _KEYS_A_QUERY):
+        self, column: str, files: Iterable[tuple[str, str]]
+    ) -> Iterator[Any]:
+        """A column of each file; None if it is not there."""
+        # SQLite before 3.32 takes 999 parameters.
+        for chunk in chunks(files, 900):
             keys = [(_key(path), kind) for path, kind in chunk]
             marks = ','.join('?' * len(keys))
             query = (
-                f'SELECT path, kind, {columns} FROM facts '
+                f'SELECT path, kind, {column} FROM facts '
                 f'WHERE path IN ({marks})'
             )
             rows = self._db.execute(query, [path for path, _ in keys])
-            row_of = {row[:2]: row for row in rows}
-            yield from map(row_of.get, keys)
+            value_of = {row[:2]: row[2] for row in rows}
+            yield from map(value_of.get, keys)

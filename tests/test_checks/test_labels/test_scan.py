@@ -4,7 +4,6 @@ import os
 from functools import partial
 from pathlib import Path
 
-import msgspec
 import pytest
 from helpers import fake_readers
 
@@ -12,7 +11,7 @@ from mmext.checks.labels.check import (
     scan,
     stored_facts,
 )
-from mmext.checks.labels.store import READERS, FactStore, WorkItem, read_batch
+from mmext.checks.labels.store import FactStore, WorkItem, read_batch
 
 
 def make_items(folder: Path, count: int, kind: str = 'fast') -> list[WorkItem]:
@@ -80,14 +79,6 @@ def test_a_file_named_twice_across_look_ups(files, store, monkeypatch):
     log = []
     scan(files[:20] * 3, store, run=partial(late, log), batch_size=3)
     assert sorted(log) == [item.path for item in files[:20]]
-
-
-def test_another_version_of_the_reader_reads_anew(files, store, monkeypatch):
-    assert scan(files[:5], store) == 5
-    newer = msgspec.structs.replace(READERS['fast'], version=9)
-    monkeypatch.setitem(READERS, 'fast', newer)
-    assert scan(files[:5], store) == 5
-    assert scan(files[:5], store) == 0
 
 
 def test_kinds_and_backends_keep_apart(files, store):

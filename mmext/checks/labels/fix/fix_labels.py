@@ -1,7 +1,6 @@
 """Write the label files of a data set anew, repaired where that is safe."""
 
 import os
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ from ....utils.files import new_tree
 from ...findings import Finding, Rule, Severity
 from ..check import annotated, sample_facts
 from ..expectations import INDEX_MODES, SplitSource, loaded_values
-from ..facts import ImageFacts, MaskFacts, Sample, SampleFacts
+from ..facts import ImageFacts, SampleFacts
 from ..readers.boxes import read_voc
 from ..readers.coco import read_coco
 from ..readers.image import read_mask_facts
@@ -233,8 +232,16 @@ class _Split:
                 # What a semantic data set names is a list of its samples.
                 self._add('annotation', sample.annotation)
                 self.others.add(sample.annotation)
-            if facts.mask is not None:
-                self._see(facts.mask)
+            mask = facts.mask
+            if mask is None or mask.error or mask.mode not in INDEX_MODES:
+                continue
+            table = loaded_values(expected)
+            self.seen.update(
+                table.value[value]
+                for value, _ in mask.values
+                if 0 <= value < len(table.kind)
+                and table.kind[value] == 'class'
+            )
         self.others.discard('')
         if source.coco is not None:
             self._add('annotation', source.coco.path)
@@ -245,14 +252,6 @@ class _Split:
     def _add(self, kind: str, path: str) -> None:
         if path:
             self.folders[kind].add(os.path.dirname(path) or '.')
-
-    def _see(self, mask: MaskFacts) -> None:
-        if mask.error or mask.mode not in INDEX_MODES:
-            return
-        table = loaded_values(self._expected)
-        for value, _ in mask.values:
-            if 0 <= value < len(table.kind) and table.kind[value] == 'class':
-                self.seen.add(table.value[value])
 
     def fix(
         self,

@@ -5,7 +5,7 @@ beside those of the PNG.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,16 +20,6 @@ from .classes import written_like
 from .registry import COCO, PAN, Findings
 
 _MAX_EXAMPLES = 20
-
-
-def _repeated(values: Sequence) -> Iterator[tuple[int, int]]:
-    """Row of each value that occurred before, and the row where it did."""
-    _, first, group = np.unique(
-        np.asarray(values), return_index=True, return_inverse=True
-    )
-    before = first[group.reshape(-1)]
-    for row in np.flatnonzero(before != np.arange(len(before))).tolist():
-        yield row, int(before[row])
 
 
 def _marked(
@@ -77,14 +67,17 @@ def _used_twice(kind: str, **columns: str) -> Callable:
         records, ids = getattr(facts, kind), facts.ids
         for column, what in columns.items():
             values = getattr(records, column)
-            for row, first in _repeated(values) if len(values) else ():
-                yield new_finding(
-                    f'{what} is taken by another record',
-                    file=facts.path,
-                    key=f'{kind}[{records.index[row]}]',
-                    value=f'{ids.get(values[row], values[row])}, '
-                    f'first in {kind}[{records.index[first]}]',
-                )
+            rows: dict[Any, int] = {}
+            for row, value in enumerate(np.asarray(values).tolist()):
+                first = rows.setdefault(value, row)
+                if first != row:
+                    yield new_finding(
+                        f'{what} is taken by another record',
+                        file=facts.path,
+                        key=f'{kind}[{records.index[row]}]',
+                        value=f'{ids.get(value, value)}, '
+                        f'first in {kind}[{records.index[first]}]',
+                    )
 
     return check
 
@@ -468,7 +461,6 @@ def _about(facts: SampleFacts, segment: SegmentFacts) -> dict:
     title='segment that the PNG does not have',
     remedy='remove the segment from segments_info, or paint it; the loader '
     'makes an empty mask of it, and the metric fails',
-    needs='mask',
     unit='segment',
 )
 def _not_painted(facts: SampleFacts, expected: Expectations) -> Findings:
@@ -486,7 +478,6 @@ def _not_painted(facts: SampleFacts, expected: Expectations) -> Findings:
     title='id of the PNG that no segment has',
     remedy='add the segment to segments_info, or paint its pixels black '
     '(id 0, which is ignored); the loader ignores them without saying so',
-    needs='mask',
     unit='pixel',
 )
 def _not_listed(facts: SampleFacts, expected: Expectations) -> Findings:
@@ -515,7 +506,6 @@ def _not_listed(facts: SampleFacts, expected: Expectations) -> Findings:
     severity=Severity.WARNING,
     remedy='count the pixels anew; the two may be of different versions of '
     'the annotation, or the PNG was scaled',
-    needs='mask',
     unit='segment',
 )
 def _other_area(facts: SampleFacts, expected: Expectations) -> Findings:
@@ -535,7 +525,6 @@ def _other_area(facts: SampleFacts, expected: Expectations) -> Findings:
     title='id of a segment that is used twice in an image, or is 0',
     remedy='give each segment of an image an id of its own, above 0, in the '
     'file and in the PNG: 0 is what no segment is',
-    needs='',
     unit='segment',
 )
 def _segment_ids(facts: SampleFacts, expected: Expectations) -> Findings:
@@ -556,7 +545,6 @@ def _segment_ids(facts: SampleFacts, expected: Expectations) -> Findings:
     title='PNG of segments without colours',
     remedy='write each id as a colour, red + 256 green + 65536 blue '
     '(panopticapi.utils.id2rgb); the loader takes grey 7 for id 460551',
-    needs='mask',
     subject='mask',
 )
 def _no_colours(facts: SampleFacts, expected: Expectations) -> Findings:

@@ -159,21 +159,22 @@ def _check_of(
                     yield new_finding(
                         record.message, file=path, key=record.location
                     )
-            if field == 'image' and kinds is _MISSING:
-                yield from _not_jpg(facts)
+            # MMDetection adds .jpg to the names of Pascal VOC's images.
+            if (
+                field == 'image'
+                and kinds is _MISSING
+                and facts.sample.annotation_kind == 'voc'
+                and not (path or '.jpg').endswith('.jpg')
+            ):
+                yield new_finding(
+                    'the image must be .jpg: XMLDataset finds no others, and '
+                    'fails',
+                    file=path,
+                    remedy='save the image as .jpg; a PNG file may just be '
+                    'renamed',
+                )
 
     return check
-
-
-def _not_jpg(facts: SampleFacts) -> Findings:
-    """MMDetection adds .jpg to the names of Pascal VOC's images."""
-    sample = facts.sample
-    if sample.annotation_kind == 'voc' and not sample.image.endswith('.jpg'):
-        yield new_finding(
-            'the image must be .jpg: XMLDataset finds no others, and fails',
-            file=sample.image,
-            remedy='save the image as .jpg; a PNG file may just be renamed',
-        )
 
 
 for _family, _id, _kinds, _title, _remedy in _RULES:
@@ -213,7 +214,6 @@ def _text(size: tuple[int, int]) -> str:
     title='image and mask have different sizes',
     remedy='find the mask that belongs to the image, or scale the one that '
     'was scaled back (masks by nearest neighbour)',
-    needs='mask',
     subject='mask',
 )
 def _other_size(facts: SampleFacts, expected: Expectations) -> Findings:
@@ -341,7 +341,6 @@ def _image_alone(facts: SampleFacts, expected: Expectations) -> Findings:
     severity=Severity.WARNING,
     remedy='the training does not read it; add the image, or compare '
     'img_suffix and seg_map_suffix with the names',
-    needs='mask',
     subject='mask',
 )
 def _mask_alone(facts: SampleFacts, expected: Expectations) -> Findings:
@@ -356,7 +355,6 @@ def _mask_alone(facts: SampleFacts, expected: Expectations) -> Findings:
     remedy='see whether data_root, data_prefix, ann_file and img_suffix fit '
     'the files that are there',
     scope='split',
-    needs='',
     subject='split',
 )
 def _no_samples(totals: SplitTotals, expected: Expectations) -> Findings:
@@ -382,7 +380,6 @@ PAIR.rule(
     remedy='the training does not see it: add its image, or compare suffixes '
     'and lists with the names; if it is to stay out, move it away',
     scope='orphan',
-    needs='',
     subject='file',
 )(
     _orphan_rule(
@@ -399,7 +396,6 @@ PAIR.rule(
     remedy='nothing, if it is kept for later; else annotate it, or move it '
     'away',
     scope='orphan',
-    needs='',
 )(_orphan_rule(image='no annotation of the data set names the image'))
 
 
@@ -410,7 +406,6 @@ PAIR.rule(
     remedy='nothing; whether they can be read, and are as large as their '
     'labels, is not known',
     scope='split',
-    needs='',
     subject='split',
 )
 def _not_looked_at(totals: SplitTotals, expected: Expectations) -> Findings:

@@ -212,7 +212,6 @@ def _wide_void(facts: SampleFacts, expected: Expectations) -> Findings:
     remedy='the second class has no pixel, so nothing is learned; save the '
     'masks with 1 in place of 255',
     scope='split',
-    needs='',
     subject='split',
 )
 def _white_is_ignored(totals: SplitTotals, expected: Expectations) -> Findings:

@@ -14,10 +14,9 @@ scope      facts                                       expected
 ========== =========================================== =====================
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-from ... import findings
-from ...findings import Family, Finding, Rule, rules_of
+from ...findings import Family, Finding, rules_of
 from ..expectations import Expectations
 from ..totals import SplitTotals
 
@@ -53,7 +52,6 @@ DET = _family(
     'DET',
     'Boxes and objects',
     scope='sample',
-    needs='boxes',
     subject='image',
     unit='object',
     of_records=True,
@@ -69,7 +67,6 @@ IMG = _family(
     'IMG',
     'Image files',
     scope='sample',
-    needs='image',
     subject='image',
     picture='image',
 )
@@ -84,7 +81,6 @@ PAIR = _family(
     'PAIR',
     'Images and labels that belong together',
     scope='sample',
-    needs='image',
     subject='image',
     picture='pair',
 )
@@ -112,7 +108,6 @@ SEG = _family(
     'SEG',
     'Label maps',
     scope='sample',
-    needs='mask',
     subject='mask',
 )
 SEG_VALUES = SEG.having(unit='pixel')
@@ -120,7 +115,6 @@ VOC = _family(
     'VOC',
     "Annotation files in Pascal VOC's format",
     scope='sample',
-    needs='annotation',
     subject='annotation file',
 )
 
@@ -128,7 +122,6 @@ YOLO = _family(
     'YOLO',
     "Label files in YOLO's form",
     scope='sample',
-    needs='yolo',
     subject='label file',
     unit='line',
 )
@@ -142,10 +135,3 @@ def fixable(*families: Family) -> frozenset[str]:
         for rule in RULES.values()
         if rule.fix and rule.family.letters in letters
     )
-
-
-def select_rules(
-    select: Iterable[str] = (), ignore: Iterable[str] = ()
-) -> tuple[Rule, ...]:
-    """See :func:`mmext.checks.findings.select_rules`."""
-    return findings.select_rules(RULES, select, ignore)
