@@ -15,7 +15,6 @@ from mmengine.fileio import get
 
 from ....datasets import box_limits
 
-# Imported for its effect: files are read by it.
 from ..expectations import Expectations, SplitSource, why_left_out
 from ..facts import BoxFacts, Orphan, Sample
 from ..readers.coco import (
