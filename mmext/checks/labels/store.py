@@ -41,7 +41,6 @@ from .facts import (
     YoloFile,
 )
 
-
 # What file backends raise for a file that they cannot give. HTTP's errors
 # and those of the file system are OSError; a name that no file can have
 # (a zero in it, not ASCII for LMDB, two '://') is a ValueError.

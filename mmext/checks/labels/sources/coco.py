@@ -14,7 +14,6 @@ import numpy as np
 from mmengine.fileio import get
 
 from ....datasets import box_limits
-
 from ..expectations import Expectations, SplitSource, why_left_out
 from ..facts import BoxFacts, Orphan, Sample
 from ..readers.coco import (
