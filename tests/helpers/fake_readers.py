@@ -8,7 +8,7 @@ too, if this folder is on their path.
 from pathlib import Path
 
 from mmext.checks.labels.facts import ErrorKind, MaskFacts, ReadError
-from mmext.checks.labels.work import READERS, Reader, WorkItem
+from mmext.checks.labels.store import READERS, Reader, WorkItem
 
 
 def facts_of(content: bytes) -> MaskFacts:

@@ -6,18 +6,17 @@ import numpy as np
 
 from helpers.label_report import finding, group, report_of, split_of
 from mmext.checks.findings.page import data_uri
-from mmext.checks.labels.gallery import Picture
+from mmext.checks.labels.page import Picture
 from mmext.checks.labels.report import Report
 
 
-def picture(rule: str, index: int, *classes: str, **fields) -> Picture:
+def picture(rule: str, index: int, **fields) -> Picture:
     """A grey picture, of the finding with that index."""
     pixels = np.full((30, 40, 3), 40 * (index + 1), np.uint8)
     fields = {'split': 'train', 'file': f'{index}.png'} | fields
     return Picture(
         finding=finding(rule, message=f'message {index}', **fields),
         group=index,
-        classes=classes,
         width=40,
         height=30,
         uri=data_uri(pixels),
@@ -52,8 +51,8 @@ def small_report() -> Report:
 
 
 PICTURES = (
-    picture('SEG001', 0, 'road', 'sky'),
-    picture('SEG001', 1, 'road', split='val'),
+    picture('SEG001', 0),
+    picture('SEG001', 1, split='val'),
     picture('DUP003', 3),
 )
 ROWS = """

@@ -361,12 +361,6 @@ def size_of_zero_that_is_filtered(data: DataSet) -> Planted:
     return size_of_zero(data)
 
 
-@plant('VOC005', 'voc_bare')
-def counted_from_zero(data: DataSet) -> Planted:
-    _text(data, 'object/bndbox/xmin', '0')
-    return Planted(data.annotation(1), position='object[0]')
-
-
 @plant('VOC003', *_VOC)
 def name_of_another_image(data: DataSet) -> Planted:
     def change(root: ElementTree.Element) -> None:

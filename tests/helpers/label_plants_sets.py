@@ -349,16 +349,6 @@ def only_evaluated(data: DataSet) -> Planted:
     return Planted(value='2', count=count, files=0)
 
 
-@plant('CLS004', 'folders', 'semantic')
-def rare(data: DataSet) -> Planted:
-    _replace(data, 'train', 2, 0)
-    pixels = data.pixels(0)
-    y, x = np.argwhere(pixels == 0)[0]
-    pixels[y, x] = 2
-    Image.fromarray(pixels).save(data.mask(0))
-    return Planted(value='2', files=0)
-
-
 @plant('CLS005', 'folders', 'semantic')
 def all_void(data: DataSet) -> Planted:
     for value in data.stored:

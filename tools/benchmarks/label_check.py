@@ -47,13 +47,11 @@ from PIL import Image
 import mmext.utils.quiet_hosts  # noqa: F401  (first: it is quiet then)
 from mmext.checks.findings import Severity
 from mmext.checks.labels import Expectations
-from mmext.checks.labels.check import check_sources
+from mmext.checks.labels.check import check_sources, scan
 from mmext.checks.labels.report import Report
-from mmext.checks.labels.scan import scan
 from mmext.checks.labels.sources import split_of_folders
 from mmext.checks.labels.sources.coco import split_of_coco
-from mmext.checks.labels.store import FactStore
-from mmext.checks.labels.work import WorkItem, run_joblib
+from mmext.checks.labels.store import FactStore, WorkItem, run_joblib
 from mmext.utils.cli import report_errors, run_tool
 from mmext.utils.files import atomic_path, check_outputs, prepare_outputs
 

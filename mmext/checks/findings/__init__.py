@@ -2,9 +2,18 @@
 
 from . import page, sarif, terminal
 from .errors import ErrorCatcher, code_location, frames_of
-from .finding import Finding, Location, Severity
+from .finding import (
+    Family,
+    Finding,
+    Location,
+    Rule,
+    Severity,
+    find_rule,
+    new_finding,
+    rules_of,
+    select_rules,
+)
 from .json import as_record, location_writer, to_json, to_json_line
-from .rule import Family, Rule, find_rule, new_finding, rules_of, select_rules
 
 __all__ = [
     'ErrorCatcher',

@@ -1,7 +1,40 @@
-"""What a check reports: one finding, with the location that it is about."""
+"""What a check reports, and the registry of the rules that find it.
 
+A rule says what is checked, how bad it is and what to do about it. Rules
+belong to families, which say once what their rules have in common. A rule of
+one function is a generator that yields what :func:`new_finding` makes::
+
+    SEG = Family('SEG', 'label_check', 'Label maps', {'scope': 'sample'})
+
+
+    @SEG.rule(
+        'SEG900',
+        title='mask is blue',
+        severity=Severity.WARNING,  # Without it, an error.
+        remedy='paint it',
+    )
+    def blue_mask(facts, expected):
+        if is_blue(facts.mask):
+            yield new_finding('mask is blue', file=facts.sample.mask)
+
+A rule whose findings are made beside those of others, as all follow from the
+same run of a model, is declared, and makes its findings itself::
+
+    DDP900 = DDP.declare('DDP900', title=..., severity=..., remedy=...)
+
+    finding = DDP900.finding('the gradients are blue', names=names)
+
+Either way a finding has severity and remedy of its rule, unless it says
+others. Ids are stable: one that is not used any more is not given anew.
+"""
+
+import functools
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import IntEnum
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -32,8 +65,6 @@ class Location(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             for all of it.
         pixel: Row and column, ``(y, x)``, from 0.
         image: The image that is concerned, if ``file`` is about several.
-        split: ``'train'``, ``'val'``, ...; empty if it is that of the
-            finding.
     """
 
     file: str = ''
@@ -41,7 +72,6 @@ class Location(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     key: str = ''
     pixel: tuple[int, int] | None = None
     image: str = ''
-    split: str = ''
 
     @property
     def position(self) -> str:
@@ -132,3 +162,258 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         )
         more = self.count - len(locations) if len(locations) > 1 else 0
         return ', '.join(locations) + (f' and {more} more' if more > 0 else '')
+
+
+_ID = re.compile(r'([A-Z]{2,6})\d{3}')
+
+# By tool, and then by id.
+_rules: defaultdict[str, dict[str, 'Rule']] = defaultdict(dict)
+
+
+class _Draft(Finding, frozen=True, kw_only=True):
+    """A finding that its rule has yet to complete."""
+
+    rule: str = ''
+    severity: Severity | None = None
+    remedy: str = ''
+
+
+def new_finding(
+    message: str,
+    *,
+    file: str = '',
+    line: int = 0,
+    key: str = '',
+    pixel: tuple[int, int] | None = None,
+    image: str = '',
+    **fields: Any,
+) -> Finding:
+    """What a rule yields: a finding that the rule completes.
+
+    Args:
+        message: One sentence. The same for each file that has the same
+            error, as far as possible: ``value``, ``count`` and the location
+            have fields of their own.
+        file: As :attr:`Location.file`.
+        line: As :attr:`Location.line`.
+        key: As :attr:`Location.key`.
+        pixel: As :attr:`Location.pixel`.
+        image: As :attr:`Location.image`.
+        fields: Other fields of :class:`Finding`; ``severity`` and ``remedy``
+            are by default those of the rule.
+
+    Returns:
+        The finding, without a rule.
+
+    Examples:
+        >>> new_finding('mask is blue', file='a.png', pixel=(3, 5)).position
+        'y=3, x=5'
+    """
+    location = Location(
+        file=file, line=line, key=key, pixel=pixel, image=image
+    )
+    return _Draft(message=message, location=location, **fields)
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that is checked.
+
+    Attributes:
+        id: Letters of the family and three digits.
+        title: What is wrong, in a few words, without a value.
+        severity: Of its findings, if they do not say another.
+        remedy: Of findings that have no better one.
+        family: Where it belongs.
+        scope: What it looks at: ``'sample'``, ``'config'``, ...
+        subject: What a finding is about, singular: ``'mask'``, ``'image'``.
+        unit: What its count counts, singular: ``'pixel'``, ``'box'``; empty
+            if there is nothing to count but subjects.
+        per_value: Findings of different values are different errors, and
+            are reported apart. For values of which there are few.
+        of_records: It looks at the records of an annotation file, not at
+            the files of a sample.
+        in_preflight: The preflight applies it to the config alone, too.
+        picture: How a page shows a finding that is not about a label map:
+            the ``'boxes'`` of the image, the ``'image'`` alone, ``'pair'``
+            of image and label map, or images that are ``'alike'``.
+        fix: What ``--fix`` does about it; empty if nothing.
+        check: Called with what the scope gives, yields findings; None if
+            the findings are made elsewhere.
+    """
+
+    id: str
+    title: str
+    severity: Severity
+    remedy: str
+    family: 'Family'
+    scope: str
+    subject: str = 'file'
+    unit: str = ''
+    per_value: bool = False
+    of_records: bool = False
+    in_preflight: bool = False
+    picture: str = 'boxes'
+    fix: str = ''
+    check: Callable[..., Iterator[Finding]] | None = None
+
+    def complete(self, draft: Finding, **fields: Any) -> Finding:
+        """Give a draft of :func:`new_finding` the rest, and ``fields``."""
+        own = {
+            name: getattr(draft, name) for name in Finding.__struct_fields__
+        }
+        if own['severity'] is None:
+            own['severity'] = self.severity
+        own['remedy'] = own['remedy'] or self.remedy
+        return Finding(**(own | fields | {'rule': self.id}))
+
+    def finding(self, message: str, **fields: Any) -> Finding:
+        """A finding of this rule, made by :func:`new_finding`."""
+        return self.complete(new_finding(message, **fields))
+
+
+class Family(msgspec.Struct, frozen=True):
+    """Rules that have letters, tool and most other fields in common.
+
+    Attributes:
+        letters: Two to six capitals, with which the ids begin.
+        tool: Which applies them, ``'label_check'`` or ``'preflight'``.
+        title: What it is about, in a few words.
+        common: Fields of :class:`Rule` that its rules have, if they do not
+            say others.
+    """
+
+    letters: str
+    tool: str
+    title: str
+    common: Mapping[str, Any] = {}
+
+    def having(self, **common: Any) -> 'Family':
+        """The same family for rules that have other fields in common."""
+        return msgspec.structs.replace(self, common={**self.common, **common})
+
+    def declare(
+        self,
+        rule_id: str,
+        *,
+        title: str,
+        remedy: str,
+        severity: Severity = Severity.ERROR,
+        **fields: Any,
+    ) -> Rule:
+        """Add a rule; ``fields`` are those that differ from the family's.
+
+        Raises:
+            ValueError: If the id has another form than ``'SEG001'``, other
+                letters than the family, or is taken.
+        """
+        rule = Rule(
+            id=rule_id,
+            title=title,
+            severity=severity,
+            remedy=remedy,
+            family=self,
+            **{**self.common, **fields},
+        )
+        match = _ID.fullmatch(rule_id)
+        if match is None:
+            raise ValueError(
+                'id must be 2 to 6 capital letters and 3 digits, such as '
+                f"'SEG001', got {rule_id!r}"
+            )
+        if match[1] != self.letters:
+            raise ValueError(
+                f'id must begin with the letters of its family, '
+                f'{self.letters}, got {rule_id!r}'
+            )
+        taken = find_rule(rule_id)
+        if taken is not None:
+            raise ValueError(
+                f'id must be new, got {rule_id!r}, which is {taken.title!r}'
+            )
+        own = _rules[self.tool]
+        ordered = sorted([*own.items(), (rule_id, rule)])
+        own.clear()
+        own.update(ordered)
+        return rule
+
+    def rule(
+        self, rule_id: str, **fields: Any
+    ) -> Callable[[Callable], Callable]:
+        """A decorator that makes a rule of a generator function.
+
+        Args:
+            rule_id: As :attr:`Rule.id`.
+            fields: As of :meth:`declare`.
+
+        Returns:
+            It gives a function back that yields complete findings.
+        """
+
+        def decorate(function: Callable) -> Callable:
+            @functools.wraps(function)
+            def check(facts: Any, *more: Any) -> Iterator[Finding]:
+                # The split of what a rule looks at, where it is of one.
+                split = getattr(facts, 'split', '')
+                return (
+                    rule.complete(draft, split=draft.split or split)
+                    for draft in function(facts, *more)
+                )
+
+            rule = self.declare(rule_id, check=check, **fields)
+            return check
+
+        return decorate
+
+
+def find_rule(rule_id: str) -> Rule | None:
+    """The rule of an id, of whichever tool; None if there is none."""
+    return next(
+        (own[rule_id] for own in _rules.values() if rule_id in own), None
+    )
+
+
+def rules_of(tool: str) -> Mapping[str, Rule]:
+    """Rules of a tool, by id and in its order; a live view."""
+    return MappingProxyType(_rules[tool])
+
+
+def select_rules(
+    rules: Mapping[str, Rule],
+    select: Iterable[str] = (),
+    ignore: Iterable[str] = (),
+) -> tuple[Rule, ...]:
+    """Choose rules by id, or by the beginning of ids.
+
+    Args:
+        rules: To choose from, by id.
+        select: Such as ``('SEG', 'PAIR001')``; empty for all.
+        ignore: Taken away from those.
+
+    Returns:
+        In the order of ``rules``.
+
+    Raises:
+        ValueError: If a word is neither an id nor the beginning of one.
+    """
+    chosen = _matching(rules, tuple(select), 'select') or set(rules)
+    chosen -= _matching(rules, tuple(ignore), 'ignore')
+    return tuple(rule for rule_id, rule in rules.items() if rule_id in chosen)
+
+
+def _matching(
+    rules: Mapping[str, Rule], words: tuple[str, ...], argument: str
+) -> set[str]:
+    matching: set[str] = set()
+    for word in words:
+        ids = {
+            rule_id for rule_id in rules if word and rule_id.startswith(word)
+        }
+        if not ids:
+            letters = sorted({rule.family.letters for rule in rules.values()})
+            raise ValueError(
+                f'{argument} must hold ids of rules, such as '
+                f"'{next(iter(rules), 'SEG001')}', or beginnings of ids, "
+                f'such as {letters}, got {word!r}; --list-rules lists them'
+            )
+        matching |= ids
+    return matching

@@ -10,7 +10,6 @@ import hashlib
 import io
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ...version import __version__
@@ -18,7 +17,6 @@ from .finding import Severity
 from .json import readable
 
 if TYPE_CHECKING:
-    import jinja2
     import numpy as np
 
 _POLICY = (
@@ -26,30 +24,6 @@ _POLICY = (
     "script-src '{script}'; base-uri 'none'; form-action 'none'; "
     "require-trusted-types-for 'script'"
 )
-
-
-@cache
-def _environment(package: str) -> 'jinja2.Environment':
-    # Not at the top: only pages need it.
-    from jinja2 import (
-        ChoiceLoader,
-        Environment,
-        PackageLoader,
-        StrictUndefined,
-    )
-
-    environment = Environment(
-        loader=ChoiceLoader(
-            [
-                PackageLoader(package, 'templates'),
-                PackageLoader(__package__, 'templates'),
-            ]
-        ),
-        autoescape=True,
-        undefined=StrictUndefined,
-    )
-    environment.filters['thousands'] = lambda number: f'{number:,}'
-    return environment
 
 
 def _digest(text: str) -> str:
@@ -104,9 +78,20 @@ def render(package: str, template: str, **data: Any) -> bytes:
     The template gets ``policy``, ``style``, ``script`` and ``version``
     besides the data.
     """
+    # Not at the top: only pages need it.
+    import jinja2
     from markupsafe import Markup
 
-    environment = _environment(package)
+    folders = (
+        jinja2.PackageLoader(name, 'templates')
+        for name in (package, __package__)
+    )
+    environment = jinja2.Environment(
+        loader=jinja2.ChoiceLoader(list(folders)),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.filters['thousands'] = lambda number: f'{number:,}'
     style, script = (
         environment.loader.get_source(environment, name)[0]
         for name in ('page.css', 'page.js')

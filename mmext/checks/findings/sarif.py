@@ -15,9 +15,8 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from ...version import __version__
-from .finding import Location, Severity
+from .finding import Location, Rule, Severity
 from .json import to_json
-from .rule import Rule
 
 _SCHEMA = 'https://json.schemastore.org/sarif-2.1.0.json'
 # The root of the repository, as services know it; and that of the machine.

@@ -16,10 +16,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from .finding import Location, Severity
+from .finding import Location, Rule, Severity
 from .json import readable
 from .page import plural
-from .rule import Rule
 
 _COLOURS = {
     Severity.ERROR: 'bold red',

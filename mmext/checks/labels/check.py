@@ -1,38 +1,281 @@
-"""Check the labels of a data set: facts to rules, totals and a report."""
+"""Check the labels of a data set: sources to facts, facts to a report.
+
+Files that have changed are read, facts are looked up, rules get them sample by
+sample, and totals sum them up.
+"""
 
 import dataclasses
+import itertools
+import os
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
 
+from ...datasets import box_limits
 from ...utils.label_spec import likely_cause
 from ..findings import ErrorCatcher, Finding, Rule, code_location
-from .expectations import Expectations, SplitSource, loaded_values
+from .expectations import (
+    Expectations,
+    SplitSource,
+    loaded_values,
+    why_left_out,
+)
+from .facts import (
+    ImageFacts,
+    Sample,
+    SampleFacts,
+    VocFile,
+    YoloFile,
+    has_size,
+    loaded_size,
+)
 from .report import FindingGroups, Report
 from .rules.registry import READ001, RULES
-from .scan import sample_facts, scan, work_items
 from .sources.coco import coco_class_counts
-from .store import FactStore
+from .store import (
+    FactStore,
+    Result,
+    WorkItem,
+    chunks,
+    run_serial,
+    stored_kind,
+    unpack,
+)
 from .totals import SplitTotals, make_split_report
-from .work import WorkItem, run_serial
+
+# Files that are looked up together.
+_CHUNK = 4096
+# Files that a sample may have, besides one of annotations.
+_FILES = ('mask', 'image', 'depth', 'normal')
+
+
+def _stamp(item: WorkItem) -> str:
+    """What a file is now, without reading it.
+
+    Size and time of change in nanoseconds; ``'absent'`` for a file that is
+    not there; empty where only reading can tell, as in object stores.
+    """
+    args = item.backend_args or {}
+    prefix = item.path.rpartition('://')[0]
+    # Whether mmengine reads the path from the file system, by name.
+    if args.get('backend', prefix) not in ('', 'local'):
+        return ''
+    try:
+        state = os.stat(item.path)
+    except (FileNotFoundError, NotADirectoryError):
+        return 'absent'
+    except (OSError, ValueError):
+        # Reading it will say what is wrong with it.
+        return ''
+    return f'{state.st_size}:{state.st_mtime_ns}'
+
+
+def _files(items: Iterable[WorkItem]) -> list[tuple[str, str]]:
+    """Path of each file, and the kind under which it is stored."""
+    # Files of a data set share one object of arguments.
+    kinds: dict[tuple[str, int], str] = {}
+    files = []
+    for item in items:
+        key = item.kind, id(item.backend_args)
+        if key not in kinds:
+            kinds[key] = stored_kind(item)
+        files.append((item.path, kinds[key]))
+    return files
+
+
+def scan(
+    items: Iterable[WorkItem],
+    store: FactStore,
+    *,
+    run: Callable[..., Iterator[Sequence[Result]]] = run_serial,
+    batch_size: int = 16,
+    progress: Callable[[int], Any] = lambda done: None,
+) -> int:
+    """Read the files that the store does not know as they are now.
+
+    Results are stored as each batch arrives, so whatever ends the process
+    loses no more than the batches that are at work. Memory does not depend on
+    the number of files, which is returned for those that were read.
+    """
+    read = known = 0
+    # Handed out and not stored yet: bounded, as batches in flight are. A data
+    # set with several texts for an image names it as often.
+    at_work: set[tuple[str, str]] = set()
+
+    def stale() -> Iterator[WorkItem]:
+        nonlocal known
+        for chunk in chunks(items, _CHUNK):
+            files = _files(chunk)
+            stamps = [_stamp(item) for item in chunk]
+            rows = store.stamps(files)
+            # Handed out before the look-up and not stored then, or since.
+            handed_out = set(at_work)
+            for item, file, stamp, before in zip(chunk, files, stamps, rows):
+                if (stamp and before == stamp) or file in handed_out:
+                    known += 1
+                    continue
+                handed_out.add(file)
+                at_work.add(file)
+                yield msgspec.structs.replace(
+                    item, stamp=stamp, known=before or ''
+                )
+            progress(read + known)
+
+    for results in run(chunks(stale(), batch_size)):
+        store.write(results)
+        at_work.difference_update((r.path, r.kind) for r in results)
+        read += len(results)
+        progress(read + known)
+    return read
+
+
+def _items_of(sample: Sample, source: SplitSource) -> Iterator[WorkItem]:
+    """Files of a sample, in the order of :func:`sample_facts`."""
+    paths = []
+    for kind in _FILES:
+        path = getattr(sample, kind)
+        if path.endswith('.npy'):
+            paths.append((path, f'npy_{kind}'))
+        elif path:
+            is_verified = source.verify and kind == 'mask'
+            paths.append((path, 'verified_mask' if is_verified else kind))
+    if sample.annotation_kind:
+        paths.append((sample.annotation, sample.annotation_kind))
+    for path, kind in paths:
+        yield WorkItem(
+            path=path,
+            kind=kind,
+            backend_args=source.backend_args,
+            kpt_shape=source.expected.kpt_shape if kind == 'yolo' else (),
+        )
+
+
+def stored_facts(items: Iterable[WorkItem], store: FactStore) -> Iterator[Any]:
+    """Facts of files, which are looked up by the thousand, in their order.
+
+    Raises KeyError for a file that has not been scanned.
+    """
+    for chunk in chunks(items, _CHUNK):
+        for item, facts in zip(chunk, store.facts(_files(chunk))):
+            if facts is None:
+                raise KeyError(
+                    f'{store.path} has no facts of {item.kind} '
+                    f'{item.path!r}; scan it first'
+                )
+            yield unpack(item.kind, facts)
+
+
+def work_items(sources: Iterable[SplitSource]) -> Iterator[WorkItem]:
+    """All files of some splits, in the order of samples."""
+    for source in sources:
+        for sample in source.samples():
+            yield from _items_of(sample, source)
+
+
+def sample_facts(
+    source: SplitSource, store: FactStore
+) -> Iterator[SampleFacts]:
+    """What is known of each sample of a split, in the order of samples."""
+    split = source.expected.split
+    samples, ahead = itertools.tee(source.samples())
+    items = (item for one in ahead for item in _items_of(one, source))
+    known = stored_facts(items, store)
+    for sample in samples:
+        files = {kind: next(known) for kind in _FILES if getattr(sample, kind)}
+        image = files.get('image')
+        if sample.annotation_kind:
+            file, expected = next(known), source.expected
+            size = loaded_size(image) if has_size(image) else None
+            sample = annotated(sample, file, size, expected.classes)
+            is_yolo = sample.annotation_kind == 'yolo'
+            files['yolo' if is_yolo else 'annotation'] = file
+            if expected.filter_cfg and not is_yolo:
+                sample = _filtered(sample, file, image, expected)
+        yield SampleFacts(split=split, sample=sample, **files)
+
+
+def annotated(
+    sample: Sample,
+    file: VocFile | YoloFile,
+    size: tuple[int, int] | None,
+    classes: Sequence[str],
+) -> Sample:
+    """A sample and what its own annotation file says.
+
+    The label of a class that is not known is -1. Boxes of YOLO are fractions
+    of ``size``; without one, of a picture that cannot be read, they are only
+    counted.
+    """
+    if isinstance(file, VocFile):
+        label_of = {name: label for label, name in enumerate(classes)}
+        boxes = tuple(
+            msgspec.structs.replace(
+                box, label=label_of.get(box.class_name, -1)
+            )
+            for box in file.boxes
+        )
+        return msgspec.structs.replace(
+            sample, boxes=boxes, width=file.width, height=file.height
+        )
+    if size is None:
+        return msgspec.structs.replace(sample, num_boxes=len(file.boxes))
+    boxes = tuple(
+        msgspec.structs.replace(
+            box,
+            box=tuple(
+                side * length for side, length in zip(box.box, 2 * size)
+            ),
+            class_name=classes[box.label] if box.label < len(classes) else '',
+        )
+        for box in file.boxes
+    )
+    return msgspec.structs.replace(sample, boxes=boxes)
+
+
+def _filtered(
+    sample: Sample,
+    file: VocFile,
+    image: ImageFacts | None,
+    expected: Expectations,
+) -> Sample:
+    """A sample, and what MMDetection's XMLDataset leaves out of it."""
+    size = file.width, file.height
+    if not file.has_size and image is not None:
+        size = image.width, image.height
+    known = [box for box in sample.boxes if box.label >= 0]
+    least = expected.filter_cfg.get('bbox_min_size', 0)
+    num_small = 0
+    for box in known:
+        if not box.ignored and box_limits.is_finite(box.box):
+            # The loader makes whole numbers of them.
+            x1, y1, x2, y2 = map(int, box.box)
+            num_small += x2 - x1 < least or y2 - y1 < least
+    return msgspec.structs.replace(
+        sample,
+        num_small=num_small,
+        left_out=why_left_out(len(known), min(size), expected.filter_cfg),
+    )
+
 
 _MAP_SHAPE = (1, 1, 1)
 # What is wrong with a file that nothing but a metric reads.
 _OF_METRIC = ('COCO001', 'COCO014', 'COCO015')
-# Files that rules of the scope 'sample' may need, besides boxes.
-_NEEDS = ('mask', 'image', 'annotation', 'yolo')
 
 
-class _Crashes:
-    """Findings of parts that ended with an exception."""
+class _Check:
+    """What some rules find; what ends with an exception is a finding, too."""
 
-    def __init__(self) -> None:
-        self.findings: list[Finding] = []
+    def __init__(self, rules: Sequence[Rule], store: FactStore) -> None:
+        self.store = store
+        self.of_scope: dict[str, list[Rule]] = defaultdict(list)
+        for rule in rules:
+            self.of_scope[rule.scope].append(rule)
+        self.crashes: list[Finding] = []
         # Splits of which nothing else can be checked.
-        self.splits: set[str] = set()
+        self.broken: set[str] = set()
 
     def catch_errors(
         self, split: str, what: str, file: str = '', whole: bool = False
@@ -44,10 +287,10 @@ class _Crashes:
             location = code_location(error)
             at = f' ({location})' if location else ''
             if whole:
-                self.splits.add(split)
+                self.broken.add(split)
                 at += ', so that it is not checked, nor compared with others'
             name = split.partition('[')[0]
-            self.findings.append(
+            self.crashes.append(
                 READ001.finding(
                     f'{what} ended with {text}{at}',
                     split=split,
@@ -66,21 +309,78 @@ class _Crashes:
             with self.catch_errors(split, 'listing the samples', whole=True):
                 yield from work_items([source])
 
+    def findings(
+        self, sources: Sequence[SplitSource], totals: Sequence[SplitTotals]
+    ) -> Iterator[Finding]:
+        """All findings; fills the totals on the way."""
+        for source, own in zip(sources, totals):
+            if own.split in self.broken:
+                continue
+            with self.catch_errors(own.split, 'checking the files'):
+                yield from self._of_files(source, own)
+            with self.catch_errors(own.split, 'checking the samples'):
+                yield from self._of_samples(source, own)
+            for rule in self.of_scope['split']:
+                with self.catch_errors(own.split, f'rule {rule.id}'):
+                    yield from rule.check(own, source.expected)
+        expected = [source.expected for source in sources]
+        # Splits cannot be compared with one that was not read.
+        for rule in self.of_scope['run'] if not self.broken else ():
+            with self.catch_errors('', f'rule {rule.id}'):
+                yield from rule.check(totals, expected)
+        if READ001 in self.of_scope[READ001.scope]:
+            yield from self.crashes
+
+    def _of_files(
+        self, source: SplitSource, totals: SplitTotals
+    ) -> Iterator[Finding]:
+        """Findings of an annotation file, and of files of no sample."""
+        if source.coco is not None:
+            notes = source.coco.annotations
+            totals.add_counts(
+                coco_class_counts(source.coco, source.expected.classes),
+                int(np.count_nonzero((notes.iscrowd != 0) | notes.ignore)),
+            )
+            for rule in self.of_scope['coco']:
+                yield from rule.check(source.coco, source.expected)
+        if source.evaluated is not None:
+            expected = msgspec.structs.replace(
+                source.expected, coco_metric=source.metric
+            )
+            for rule in self.of_scope['coco']:
+                if rule.id in _OF_METRIC:
+                    yield from rule.check(source.evaluated, expected)
+        for orphan in source.orphans() if self.of_scope['orphan'] else ():
+            for rule in self.of_scope['orphan']:
+                yield from rule.check(orphan, source.expected)
+
+    def _of_samples(
+        self, source: SplitSource, totals: SplitTotals
+    ) -> Iterator[Finding]:
+        """Findings of each sample; adds it to the totals."""
+        for facts in sample_facts(source, self.store):
+            totals.add(facts, boxes=source.coco is None)
+            sample = facts.sample
+            file = sample.mask or sample.annotation or sample.image
+            with self.catch_errors(totals.split, 'checking a sample', file):
+                for rule in self.of_scope['sample']:
+                    yield from rule.check(facts, source.expected)
+
 
 def _likely_remedies(
-    totals: Sequence[SplitTotals], expected: Sequence[Expectations]
+    totals: Sequence[SplitTotals], sources: Sequence[SplitSource]
 ) -> dict[str, str]:
     """Remedies that take all values into account, by rule id."""
     bad: dict[int, int] = {}
     fine: set[int] = set()
     wanted: Expectations | None = None
-    for own, expectations in zip(totals, expected):
-        table = loaded_values(expectations)
+    for own, source in zip(totals, sources):
+        table = loaded_values(source.expected)
         for stored, count in own.pixels.items():
             kind, value = table.kind_of(stored), table.loaded(stored)
             if kind == 'bad':
                 bad[value] = bad.get(value, 0) + count
-                wanted = wanted or expectations
+                wanted = wanted or source.expected
             elif kind in ('class', 'ignored'):
                 fine.add(value)
     if wanted is None:
@@ -114,84 +414,6 @@ def _learn_classes(
     ]
 
 
-def _sample_findings(
-    source: SplitSource,
-    store: FactStore,
-    rules: Sequence[Rule],
-    totals: SplitTotals,
-    crashes: _Crashes,
-) -> Iterator[Finding]:
-    """Findings of each sample; adds it to the totals."""
-    for facts in sample_facts(source, store):
-        totals.add(facts, boxes=source.coco is None)
-        sample = facts.sample
-        there = {kind for kind in _NEEDS if getattr(facts, kind) is not None}
-        there.update(('', 'boxes') if sample.boxes else ('',))
-        file = sample.mask or sample.annotation or sample.image
-        with crashes.catch_errors(totals.split, 'checking a sample', file):
-            for rule in rules:
-                if rule.needs in there:
-                    yield from rule.check(facts, source.expected)
-
-
-def _file_findings(
-    source: SplitSource,
-    of_scope: Mapping[str, Sequence[Rule]],
-    totals: SplitTotals,
-) -> Iterator[Finding]:
-    """What is wrong with an annotation file, and with files of no sample."""
-    if source.coco is not None:
-        notes = source.coco.annotations
-        totals.add_counts(
-            coco_class_counts(source.coco, source.expected.classes),
-            int(np.count_nonzero((notes.iscrowd != 0) | notes.ignore)),
-        )
-        for rule in of_scope['coco']:
-            yield from rule.check(source.coco, source.expected)
-    if source.evaluated is not None:
-        expected = msgspec.structs.replace(
-            source.expected, coco_metric=source.metric
-        )
-        for rule in of_scope['coco']:
-            if rule.id in _OF_METRIC:
-                yield from rule.check(source.evaluated, expected)
-    for orphan in source.orphans() if of_scope['orphan'] else ():
-        for rule in of_scope['orphan']:
-            yield from rule.check(orphan, source.expected)
-
-
-def _findings(
-    sources: Sequence[SplitSource],
-    store: FactStore,
-    rules: Sequence[Rule],
-    totals: Sequence[SplitTotals],
-    crashes: _Crashes,
-) -> Iterator[Finding]:
-    """All findings; fills the totals on the way."""
-    of_scope: dict[str, list[Rule]] = defaultdict(list)
-    for rule in rules:
-        of_scope[rule.scope].append(rule)
-    for source, own in zip(sources, totals):
-        if own.split in crashes.splits:
-            continue
-        with crashes.catch_errors(own.split, 'checking the files'):
-            yield from _file_findings(source, of_scope, own)
-        with crashes.catch_errors(own.split, 'checking the samples'):
-            yield from _sample_findings(
-                source, store, of_scope['sample'], own, crashes
-            )
-        for rule in of_scope['split']:
-            with crashes.catch_errors(own.split, f'rule {rule.id}'):
-                yield from rule.check(own, source.expected)
-    expected = [source.expected for source in sources]
-    # Splits cannot be compared with one that was not read.
-    for rule in of_scope['run'] if not crashes.splits else ():
-        with crashes.catch_errors('', f'rule {rule.id}'):
-            yield from rule.check(totals, expected)
-    if any(rule.id == READ001.id for rule in rules):
-        yield from crashes.findings
-
-
 def check_sources(
     sources: Sequence[SplitSource],
     store: FactStore,
@@ -212,7 +434,7 @@ def check_sources(
         sources: What to check; each has a name of its own.
         store: Where facts of files are kept.
         rules: What to look for; None for all.
-        run: Of a backend of :mod:`mmext.checks.labels.work`, its options
+        run: Of a backend of :mod:`mmext.checks.labels.store`, its options
             bound. The report does not depend on it.
         progress: Called with the number of files that are read so far.
         num_examples: Places that are named for each kind of finding; None
@@ -224,12 +446,12 @@ def check_sources(
         raise ValueError(f'splits must have different names, got {names}')
     if rules is None:
         rules = tuple(RULES.values())
-    crashes = _Crashes()
-    scan(crashes.work_items(sources), store, run=run, progress=progress)
+    check = _Check(rules, store)
+    scan(check.work_items(sources), store, run=run, progress=progress)
     # Nothing is known of the samples of the others.
     sources = [
         source
-        if source.expected.split not in crashes.splits
+        if source.expected.split not in check.broken
         else dataclasses.replace(source, samples=lambda: iter(()), coco=None)
         for source in sources
     ]
@@ -239,16 +461,14 @@ def check_sources(
         for name, source in zip(names, sources)
     ]
     groups = FindingGroups(num_examples)
-    for finding in _findings(sources, store, rules, totals, crashes):
+    for finding in check.findings(sources, totals):
         tell(finding)
         groups.add(finding)
-    expected = [source.expected for source in sources]
-    remedies = _likely_remedies(totals, expected)
     return Report(
         rules=tuple(rule.id for rule in rules),
         splits=tuple(
             make_split_report(own, source.expected)
             for own, source in zip(totals, sources)
         ),
-        groups=groups.finish(remedies),
+        groups=groups.finish(_likely_remedies(totals, sources)),
     )

@@ -26,7 +26,7 @@ _EXPANDED_BY_CV2 = frozenset(('1', 'P'))
 _VOID = 255
 _BYTE = 256
 # Void in files of more bits, which wraps to 255.
-_WIDE_VOIDS = (-1, 65535)
+WIDE_VOIDS = (-1, 65535)
 
 
 class Expectations(LabelSpec, frozen=True, kw_only=True, omit_defaults=True):
@@ -117,7 +117,7 @@ class LoadedValues(msgspec.Struct, frozen=True, kw_only=True):
         if not self.expected.casts_to_bytes:
             return _kind(stored, self.expected)
         ends = self.value[stored % _BYTE]
-        if stored in _WIDE_VOIDS and ends == self.expected.ignore_index:
+        if stored in WIDE_VOIDS and ends == self.expected.ignore_index:
             return 'wide_void'
         return 'wraps'
 

@@ -83,12 +83,9 @@ class ImageFacts(
     bad: tuple[tuple[str, int, int], ...] = ()
 
 
-_QUARTER_TURNS = (5, 6, 7, 8)
-
-
 def is_turned(image: ImageFacts) -> bool:
     """Whether MMCV loads an image with its sides exchanged."""
-    return image.orientation in _QUARTER_TURNS
+    return image.orientation >= 5
 
 
 def loaded_size(image: ImageFacts) -> tuple[int, int]:

@@ -279,28 +279,6 @@ def _shown_location(group: FindingGroup, finding: Finding) -> str:
     return ': '.join([*parts, own] if own else parts)
 
 
-def _print_group(console: Console, group: FindingGroup) -> None:
-    location = ''
-    if group.num_findings == 1 and group.examples:
-        location = terminal.location_of(group.examples[0].location)
-    # It may have been said.
-    location = '' if location and location in group.message else location
-    terminal.print_heading(
-        console, group.severity, group.rule, group.message, location
-    )
-    for finding in group.examples:
-        text = _shown_location(group, finding)
-        if text and text != location:
-            terminal.print_text(console, text, '    - ')
-        if finding.line:
-            terminal.print_source(console, finding.location)
-    more = group.num_findings - len(group.examples)
-    if more > 0 and group.examples:
-        text = f'and {more:,} more (--all names every one)'
-        terminal.print_text(console, text, '    - ')
-    terminal.print_text(console, group.remedy, '    remedy: ')
-
-
 def _where(group: FindingGroup) -> str:
     """Where a group of findings is, in a few words."""
     first = group.examples[0] if group.examples else None
@@ -381,7 +359,25 @@ def print_report(
             terminal.print_table(console, _split_table(split))
     for group in sorted(report.groups, key=lambda group: group.severity):
         console.print()
-        _print_group(console, group)
+        location = ''
+        if group.num_findings == 1 and group.examples:
+            location = terminal.location_of(group.examples[0].location)
+        # It may have been said.
+        location = '' if location in group.message else location
+        terminal.print_heading(
+            console, group.severity, group.rule, group.message, location
+        )
+        for finding in group.examples:
+            text = _shown_location(group, finding)
+            if text and text != location:
+                terminal.print_text(console, text, '    - ')
+            if finding.line:
+                terminal.print_source(console, finding.location)
+        more = group.num_findings - len(group.examples)
+        if more > 0 and group.examples:
+            text = f'and {more:,} more (--all names every one)'
+            terminal.print_text(console, text, '    - ')
+        terminal.print_text(console, group.remedy, '    remedy: ')
     console.print()
     severities = (group.severity for group in report.groups)
     after = f'; {len(report.rules)} rules applied'

@@ -1,7 +1,8 @@
-"""The label check as a whole: sources, facts, findings, report, exit code."""
+"""The label check as a whole: inputs, facts, findings, reports, exit code."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,17 +11,178 @@ from mmengine.config import Config
 from rich.console import Console
 from rich.progress import Progress
 
+from ...datasets import is_layout
 from ...utils.files import atomic_path, prepare_outputs
-from ..findings import Finding, Severity, location_writer, terminal
-from .check import check_sources
-from .expectations import SplitSource
-from .inputs import BARE, name_of, refuse_fix, sources_of
+from ..findings import (
+    Finding,
+    Severity,
+    location_writer,
+    select_rules,
+    terminal,
+)
+from .check import check_sources, work_items
+from .expectations import Expectations, SplitSource
+from .readers.coco import holds_key
 from .report import Report, print_report, report_json, report_sarif
-from .rules.registry import select_rules
-from .scan import work_items
-from .store import FactStore
+from .rules import RULES
+from .sources.coco import split_of_coco, split_of_panoptic
+from .sources.folders import (
+    split_of_folders,
+    splits_of_layout,
+    splits_of_voc,
+    splits_of_yolo,
+)
+from .store import FactStore, choose_backend
 from .totals import CLASS_WEIGHT_KINDS, describe_class_weights
-from .work import choose_backend
+
+# What may take the place of a config.
+BARE = ('masks', 'coco', 'voc', 'yolo', 'nyuv2')
+
+
+def sources_of(
+    config: str | Path | Config | None = None,
+    *,
+    split: Sequence[str] = ('train', 'val'),
+    cfg_options: Mapping[str, Any] | None = None,
+    masks: str | Path | None = None,
+    coco: str | Path | None = None,
+    voc: str | Path | None = None,
+    yolo: str | Path | None = None,
+    nyuv2: str | Path | None = None,
+    images: str | Path | None = None,
+    mask_suffix: str = '',
+    image_suffix: str = '',
+    num_classes: int | None = None,
+    classes: Sequence[str] = (),
+    ignore_index: int = 255,
+    reduce_zero_label: bool = False,
+    verify: bool = False,
+) -> list[SplitSource]:
+    """A source for each split that is to be checked.
+
+    Arguments are the options of ``tools/validate_labels.py`` of these names,
+    as its help explains them; a folder for ``config`` is taken for ``nyuv2``.
+
+    Raises:
+        ValueError: If not exactly one thing to check is given, or settings
+            do not fit it.
+        OSError: If it is not there.
+    """
+    bare = dict(zip(BARE, (masks, coco, voc, yolo, nyuv2)))
+    given = [
+        f'--{name} {path}'
+        for name, path in bare.items()
+        if path is not None and not (name == 'masks' and coco is not None)
+    ]
+    if config is not None:
+        given.insert(0, f'the config {name_of(config)}')
+    if len(given) != 1:
+        raise ValueError(
+            'give a config, or --masks, --coco, --voc, --yolo or --nyuv2 with '
+            'data to check without one; got '
+            f'{" and ".join(given) or "none of them"}'
+        )
+    if images is not None and not Path(images).is_dir():
+        raise NotADirectoryError(
+            f'--images must be an existing folder, got {str(images)!r}'
+        )
+    if isinstance(config, (str, Path)) and is_layout(config):
+        config, nyuv2 = None, config
+    if config is not None:
+        # Not at the top: this loads the hosts, which bare files do not need.
+        from ...utils.safe_load import careful_readers
+        from ..config import check_data_paths, read_config
+        from .sources.config import splits_of_config
+
+        cfg = read_config(config, cfg_options=cfg_options, own_imports=False)
+        check_data_paths(cfg, split)
+        with careful_readers(cfg.get('trust_checkpoint') is True):
+            sources = splits_of_config(cfg, split)
+    elif coco is not None:
+        sources = [_of_coco(Path(coco), images, masks, classes)]
+    elif voc is not None:
+        sources = splits_of_voc(voc, split, images=images, classes=classes)
+    elif yolo is not None:
+        sources = splits_of_yolo(yolo, split, classes=classes)
+    elif nyuv2 is not None:
+        sources = splits_of_layout(nyuv2, split, classes=classes)
+    else:
+        number = num_classes or len(classes)
+        if number < 1:
+            raise ValueError(
+                '--masks needs --num-classes, a number of at least 1, or '
+                f'--classes, got {num_classes}'
+            )
+        if classes and len(classes) != number:
+            raise ValueError(
+                '--classes must have as many names as --num-classes says, '
+                f'got {len(classes)} and {number}'
+            )
+        expected = Expectations(
+            num_classes=number,
+            classes=tuple(classes),
+            ignore_index=ignore_index,
+            reduce_zero_label=reduce_zero_label,
+            # Without a config, a loader that fits is taken for granted.
+            casts_to_bytes=max(number, ignore_index) <= 255,
+            with_images=images is not None,
+        )
+        suffixes = {'mask_suffix': mask_suffix, 'image_suffix': image_suffix}
+        sources = [split_of_folders(masks, images, expected, **suffixes)]
+    return [replace(source, verify=verify) for source in sources]
+
+
+def name_of(config: str | Path | Config) -> str:
+    """A config as the user knows it."""
+    if isinstance(config, Config):
+        return config.filename or '<Config>'
+    return str(config)
+
+
+def _of_coco(
+    file: Path,
+    images: str | Path | None,
+    masks: str | Path | None,
+    classes: Sequence[str],
+) -> SplitSource:
+    if not file.is_file():
+        raise FileNotFoundError(
+            f'--coco must be an annotation file, got {str(file)!r}'
+        )
+    expected = Expectations(task='detection', classes=tuple(classes))
+    path, images = str(file), str(images or '')
+    with file.open('rb') as content:
+        panoptic = holds_key(content)
+    if panoptic:
+        maps = str(masks or file.with_suffix(''))
+        return split_of_panoptic(
+            path, images, maps, expected, names_of_file=True
+        )
+    if masks is not None:
+        raise ValueError(
+            f'--masks beside --coco is for panoptic annotations, which '
+            f'{path!r} is not; check them one after the other'
+        )
+    return split_of_coco(path, images, expected, find_orphans=True)
+
+
+def refuse_fix(fix: str | Path, sources: Sequence[SplitSource]) -> None:
+    """Raise ValueError if some label files are of a kind not repaired."""
+    for source in sources:
+        first = next(iter(source.samples()), None)
+        kind = ''
+        if source.expected.loader_backend == 'npy':
+            kind = 'npy files'
+        elif source.expected.task == 'panoptic':
+            kind = 'panoptic annotations'
+        elif first is not None and first.annotation_kind == 'yolo':
+            kind = 'label files of YOLO'
+        if kind:
+            raise ValueError(
+                f'--fix {fix} does not repair {kind}; correct them as the '
+                'remedies of the findings say'
+            )
+
 
 # Places that are named of a finding, without --all.
 _EXAMPLES = 5
@@ -90,7 +252,7 @@ def check_labels(
         console: Where to print; ``rich.console.Console(quiet=True)`` for
             nowhere.
         **data: ``split``, ``cfg_options``, and what to check without a
-            config: see :func:`~mmext.checks.labels.inputs.sources_of`.
+            config: see :func:`~mmext.checks.labels.run.sources_of`.
 
     Raises:
         ValueError: If settings are wrong or do not go together.
@@ -101,7 +263,7 @@ def check_labels(
             f"--fail-on must be 'info', 'warning' or 'error', got {fail_on!r}"
         )
     run = choose_backend(workers, scheduler)
-    rules = select_rules(select, ignore)
+    rules = select_rules(RULES, select, ignore)
     if class_weights not in (None, *CLASS_WEIGHT_KINDS):
         raise ValueError(
             f'--class-weights must be one of {sorted(CLASS_WEIGHT_KINDS)}, '
@@ -200,8 +362,7 @@ def _write(path: _Path, content: Callable[[], bytes]) -> None:
 
 def _page(report: Report, sources: Sequence[SplitSource]) -> bytes:
     # Jinja2 and Pillow are not needed for the other reports.
-    from .gallery import make_gallery
-    from .page import report_html
+    from .page import make_gallery, report_html
 
     # As many examples as a page has room for.
     few = _with_examples(report, lambda examples: examples[:_EXAMPLES])

@@ -11,7 +11,8 @@ from .expectations import INDEX_MODES, Expectations, count_classes
 from .facts import BoxFacts, MaskFacts, SampleFacts
 
 _MAX_STORED = 65535
-_SIZE_STEP = 64
+# What sizes of images are rounded down to.
+SIZE_STEP = 64
 
 
 class ImageRow(NamedTuple):
@@ -78,8 +79,8 @@ class SplitTotals(msgspec.Struct, kw_only=True, omit_defaults=True):
             )
         if image is not None and image.width:
             self.num_images += 1
-            width = image.width // _SIZE_STEP * _SIZE_STEP
-            height = image.height // _SIZE_STEP * _SIZE_STEP
+            width = image.width // SIZE_STEP * SIZE_STEP
+            height = image.height // SIZE_STEP * SIZE_STEP
             _count(self.sizes, f'{width}x{height}')
         if facts.mask is not None and not facts.mask.error:
             self._add_mask(facts.mask)

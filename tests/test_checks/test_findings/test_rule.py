@@ -18,8 +18,8 @@ from mmext.checks.findings import (
     new_finding,
     rules_of,
 )
-from mmext.checks.findings import rule as registry
-from mmext.checks.findings.rule import select_rules
+from mmext.checks.findings import finding as registry
+from mmext.checks.findings.finding import select_rules
 from mmext.checks.preflight.run import list_rules
 
 LABELS = rules_of('label_check')

@@ -11,11 +11,10 @@ import pytest
 from helpers import fake_readers
 from joblib.externals.loky import get_reusable_executor
 
-from mmext.checks.labels import work
-from mmext.checks.labels.facts import ErrorKind, ReadError
-from mmext.checks.labels.work import (
+from mmext.checks.labels import store as work
+from mmext.checks.labels.store import (
+    Result,
     WorkItem,
-    failed_result,
     run_dask,
     run_in_flight,
     run_joblib,
@@ -64,7 +63,7 @@ def test_starts_no_more_processes_than_there_are_batches(
 
 def test_a_process_that_reads_loads_little():
     code = (
-        'import sys, mmext.checks.labels.work; print([m for m in ("torch", '
+        'import sys, mmext.checks.labels.store; print([m for m in ("torch", '
         '"joblib", "mmext.checks.labels.rules") if m in sys.modules])'
     )
     done = subprocess.run(
@@ -83,11 +82,11 @@ def item(name: str) -> WorkItem:
     return WorkItem(path=name, kind='mask')
 
 
-FAKE = ReadError(ErrorKind.CORRUPT, 'fake')
-
-
 def results_of(batch):
-    return [failed_result(item, FAKE) for item in batch]
+    return [
+        Result(path=item.path, kind=item.kind, stamp='', facts=b'')
+        for item in batch
+    ]
 
 
 def in_flight_batches_of(names: str, size: int):

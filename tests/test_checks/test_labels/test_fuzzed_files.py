@@ -15,11 +15,12 @@ from helpers.label_boxes import coco_records, voc_text
 from helpers.label_fuzz import fuzz, plausible_coco, plausible_voc
 from PIL import Image
 
+from mmext.checks.findings import select_rules
 from mmext.checks.labels import Expectations
 from mmext.checks.labels.check import check_sources
 from mmext.checks.labels.readers.coco import read_coco
 from mmext.checks.labels.readers.decode import DECODER_ERRORS
-from mmext.checks.labels.rules.registry import select_rules
+from mmext.checks.labels.rules import RULES
 from mmext.checks.labels.sources import split_of_folders
 from mmext.checks.labels.sources.coco import split_of_coco
 from mmext.checks.labels.sources.folders import split_of_pairs
@@ -50,7 +51,10 @@ def check(sources, folder: Path, *, rules=()) -> dict[str, set[str]]:
     """Each file with a finding, and the rules that found it."""
     with FactStore(folder / 'facts.sqlite') as store:
         report = check_sources(
-            sources, store, rules=select_rules(rules), num_examples=10**6
+            sources,
+            store,
+            rules=select_rules(RULES, rules),
+            num_examples=10**6,
         )
     results: dict[str, set[str]] = {}
     for group in report.groups:

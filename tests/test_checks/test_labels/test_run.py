@@ -12,7 +12,7 @@ from PIL import Image
 from rich.console import Console
 
 from mmext.checks.labels import check_labels
-from mmext.checks.labels.inputs import sources_of
+from mmext.checks.labels.run import sources_of
 
 
 @pytest.fixture

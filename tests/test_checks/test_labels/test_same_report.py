@@ -13,12 +13,15 @@ from helpers.label_data import write_pairs
 from helpers.label_sets import clean
 from PIL import Image
 
-from mmext.checks.labels.check import check_sources
-from mmext.checks.labels.inputs import sources_of
+from mmext.checks.labels.check import check_sources, scan, work_items
 from mmext.checks.labels.report import report_json
-from mmext.checks.labels.scan import scan, work_items
-from mmext.checks.labels.store import FactStore
-from mmext.checks.labels.work import read_batch, run_dask, run_joblib
+from mmext.checks.labels.run import sources_of
+from mmext.checks.labels.store import (
+    FactStore,
+    read_batch,
+    run_dask,
+    run_joblib,
+)
 
 PAIRS = 100
 

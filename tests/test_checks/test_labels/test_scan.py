@@ -4,16 +4,14 @@ import os
 from functools import partial
 from pathlib import Path
 
-import msgspec
 import pytest
 from helpers import fake_readers
 
-from mmext.checks.labels.scan import (
+from mmext.checks.labels.check import (
     scan,
     stored_facts,
 )
-from mmext.checks.labels.store import FactStore
-from mmext.checks.labels.work import READERS, WorkItem, read_batch
+from mmext.checks.labels.store import FactStore, WorkItem, read_batch
 
 
 def make_items(folder: Path, count: int, kind: str = 'fast') -> list[WorkItem]:
@@ -66,7 +64,7 @@ def test_second_run_reads_only_what_changed(files, store):
 
 
 def test_a_file_named_twice_across_look_ups(files, store, monkeypatch):
-    monkeypatch.setattr('mmext.checks.labels.scan._CHUNK', 8)
+    monkeypatch.setattr('mmext.checks.labels.check._CHUNK', 8)
 
     def late(log, batches):
         # Hands results over only after more batches have been asked for.
@@ -81,14 +79,6 @@ def test_a_file_named_twice_across_look_ups(files, store, monkeypatch):
     log = []
     scan(files[:20] * 3, store, run=partial(late, log), batch_size=3)
     assert sorted(log) == [item.path for item in files[:20]]
-
-
-def test_another_version_of_the_reader_reads_anew(files, store, monkeypatch):
-    assert scan(files[:5], store) == 5
-    newer = msgspec.structs.replace(READERS['fast'], version=9)
-    monkeypatch.setitem(READERS, 'fast', newer)
-    assert scan(files[:5], store) == 5
-    assert scan(files[:5], store) == 0
 
 
 def test_kinds_and_backends_keep_apart(files, store):

@@ -11,7 +11,7 @@ from PIL import Image
 
 from mmext.checks.labels.facts import ErrorKind, ReadError
 from mmext.checks.labels.readers.image import read_mask_facts
-from mmext.checks.labels.work import (
+from mmext.checks.labels.store import (
     WorkItem,
     read_batch,
     read_item,

@@ -23,11 +23,11 @@ from ..readers.coco import (
     polygon_error,
     read_coco,
 )
-from ..rules.registry import fixable
+from ..rules.registry import COCO, DET, PAIR, fixable
 from ..sources.coco import image_rows, lacks_mask
 from . import Change, FixedFile
 
-COCO_RULES = fixable('coco')
+COCO_RULES = fixable(COCO, DET, PAIR)
 _KEYS = 'images', 'annotations', 'categories'
 _MAX_ID = (1 << 63) - 1
 _BEGIN = re.compile(r'\s*\{(\s*)"(?:[^"\\]|\\.)*"\s*:(\s*)')

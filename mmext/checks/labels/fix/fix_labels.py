@@ -1,7 +1,6 @@
 """Write the label files of a data set anew, repaired where that is safe."""
 
 import os
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,14 +10,14 @@ import msgspec
 
 from ....utils.files import new_tree
 from ...findings import Finding, Rule, Severity
+from ..check import annotated, sample_facts
 from ..expectations import INDEX_MODES, SplitSource, loaded_values
-from ..facts import ImageFacts, MaskFacts, Sample, SampleFacts
+from ..facts import ImageFacts, SampleFacts
+from ..readers.boxes import read_voc
 from ..readers.coco import read_coco
 from ..readers.image import read_mask_facts
-from ..readers.voc import read_voc
 from ..report import many
 from ..rules.registry import RULES
-from ..scan import sample_facts, with_boxes
 from ..sources.coco import coco_samples, read_bytes
 from ..store import FactStore
 from . import FixedFile
@@ -46,14 +45,6 @@ class NewPlace(msgspec.Struct, frozen=True):
     now: str  # Folder or file to name instead; an absolute path.
 
 
-class SampleList(msgspec.Struct, frozen=True):
-    """A list of the samples of a split that cannot be trained with."""
-
-    split: str  # 'train', 'val', ...
-    excluded: int  # Number of samples in it.
-    exclude_file: str  # Its name.
-
-
 class FixSummary(msgspec.Struct, frozen=True, kw_only=True):
     """What a repair has done, in all."""
 
@@ -64,8 +55,6 @@ class FixSummary(msgspec.Struct, frozen=True, kw_only=True):
     num_fixed: int  # Those that differ from what they were.
     changes: Mapping[str, int]  # Id of a rule to the number of its changes.
     locations: tuple[NewPlace, ...] = ()  # What to name in the config.
-    # Lists of samples that cannot be trained with.
-    lists: tuple[SampleList, ...] = ()
     not_repaired: tuple[LeftGroup, ...] = ()  # What is left, and why.
 
     def text(self) -> str:
@@ -91,11 +80,6 @@ class FixSummary(msgspec.Struct, frozen=True, kw_only=True):
                 f'  {location.split}: {location.key}={location.now!r}, which '
                 f'was {location.was!r}'
             )
-        for entry in self.lists:
-            lines.append(
-                f'  {entry.split}: {entry.exclude_file} lists '
-                f'{many(entry.excluded, "sample")} that cannot be trained with'
-            )
         return '\n'.join(lines)
 
 
@@ -112,10 +96,9 @@ def fix_labels(
     What is repaired is certain: it loses no label and makes none, or it is
     what the loader does anyway. The rest is left as it is, and listed.
     Label files keep their paths relative to the folder that they have in
-    common; images are not copied. ``fixes.jsonl`` has each change,
-    ``fixes.json`` the summary, and ``exclude_<split>.txt`` the samples that
-    cannot be trained with. What is wrong with the config, or with a data set
-    as a whole, is for the report of the check.
+    common; images are not copied. ``fixes.jsonl`` has each change, and
+    ``fixes.json`` the summary. What is wrong with the config, or with a data
+    set as a whole, is for the report of the check.
 
     ``out`` appears when all is written; an error leaves nothing behind. What
     ``rules`` find is repaired; what would lose labels, only if the id of its
@@ -149,7 +132,6 @@ def fix_labels(
                 unseen = classes - {expected.ignore_index}
                 unseen -= seen[split.reads_as]
                 split.fix(files, rules, sorted(unseen), asked)
-        lists = [write_list(tree, split) for split in splits]
         summary = FixSummary(
             out=str(out),
             num_files=files.num_files,
@@ -160,7 +142,6 @@ def fix_labels(
                 for split in splits
                 for location in split.locations(folder, out)
             ),
-            lists=tuple(entry for entry in lists if entry is not None),
             not_repaired=files.not_repaired(),
         )
         text = msgspec.json.format(msgspec.json.encode(summary), indent=2)
@@ -226,8 +207,6 @@ class _Split:
         self.others: set[str] = set()
         # Classes that have a pixel.
         self.seen: set[int] = set()
-        # Samples that cannot be trained with after the repair.
-        self.excluded: list[Sample] = []
         self._store = store
         self._expected = expected = source.expected
         # What loaded label maps depend on.
@@ -253,8 +232,16 @@ class _Split:
                 # What a semantic data set names is a list of its samples.
                 self._add('annotation', sample.annotation)
                 self.others.add(sample.annotation)
-            if facts.mask is not None:
-                self._see(facts.mask)
+            mask = facts.mask
+            if mask is None or mask.error or mask.mode not in INDEX_MODES:
+                continue
+            table = loaded_values(expected)
+            self.seen.update(
+                table.value[value]
+                for value, _ in mask.values
+                if 0 <= value < len(table.kind)
+                and table.kind[value] == 'class'
+            )
         self.others.discard('')
         if source.coco is not None:
             self._add('annotation', source.coco.path)
@@ -265,14 +252,6 @@ class _Split:
     def _add(self, kind: str, path: str) -> None:
         if path:
             self.folders[kind].add(os.path.dirname(path) or '.')
-
-    def _see(self, mask: MaskFacts) -> None:
-        if mask.error or mask.mode not in INDEX_MODES:
-            return
-        table = loaded_values(self._expected)
-        for value, _ in mask.values:
-            if 0 <= value < len(table.kind) and table.kind[value] == 'class':
-                self.seen.add(table.value[value])
 
     def fix(
         self,
@@ -333,7 +312,7 @@ class _Split:
 
     def _fix_sample(self, facts: SampleFacts, unseen: Sequence[int]) -> None:
         """Repair the files of a sample, and check what they are now."""
-        sample = facts.sample
+        sample, expected = facts.sample, self._expected
         voc = sample.annotation if sample.annotation_kind else ''
         for path, own in (
             (sample.mask, facts.mask),
@@ -351,21 +330,18 @@ class _Split:
             if path == voc:
                 rules = self._chosen & VOC_RULES
                 fixed = fix_voc(content, facts.image, rules=rules)
-            elif needs_fix(own, self._expected):
+            elif needs_fix(own, expected):
                 rules = self._chosen & MASK_RULES
-                fixed = fix_mask(
-                    content, self._expected, rules=rules, unseen=unseen
-                )
+                fixed = fix_mask(content, expected, rules=rules, unseen=unseen)
             now = self._put(path, content, fixed)
             if now == content:
                 continue
             if path == voc:
                 file = read_voc(now)
-                labels = {box.class_name: box.label for box in sample.boxes}
                 facts = msgspec.structs.replace(
                     facts,
                     annotation=file,
-                    sample=with_boxes(sample, file, labels),
+                    sample=annotated(sample, file, None, expected.classes),
                 )
             else:
                 mask = read_mask_facts(now)
@@ -378,10 +354,7 @@ class _Split:
                     facts.sample, boxes=(), width=0, height=0
                 ),
             )
-        findings = self._findings('sample', facts)
-        self._note(findings)
-        if any(RULES[finding.rule].blocks_training for finding in findings):
-            self.excluded.append(facts.sample)
+        self._note(self._findings('sample', facts))
 
     def _fix_coco(
         self,
@@ -478,27 +451,3 @@ def check_out(out: Path, folders: Iterable[str]) -> None:
                 '--fix must be apart from the data, got '
                 f'{str(out)!r} and the data folder {name!r}'
             )
-
-
-def write_list(tree: Path, split: _Split) -> SampleList | None:
-    """List the samples that cannot be trained with; None if there are none.
-
-    Names are those of images, or else of label files, without suffix, relative
-    to the folder that holds all of this kind.
-    """
-    if not split.excluded:
-        return None
-    bases = {kind: common_folder(own) for kind, own in split.folders.items()}
-    text = ''
-    for sample in split.excluded:
-        kind = next(
-            (kind for kind in ('image', 'mask') if getattr(sample, kind)),
-            'annotation',
-        )
-        name = os.path.relpath(getattr(sample, kind), bases[kind])
-        text += f'{os.path.splitext(name)[0]}\n'
-    own = split.source.expected.split
-    name = re.sub('[^A-Za-z0-9.-]+', '_', own).strip('_')
-    file = f'exclude_{name}.txt'
-    (tree / file).write_text(text, errors='surrogateescape')
-    return SampleList(own, len(split.excluded), file)

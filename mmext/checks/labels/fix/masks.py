@@ -13,6 +13,7 @@ from PIL import Image
 
 from ..expectations import (
     INDEX_MODES,
+    WIDE_VOIDS,
     Expectations,
     LoadedValues,
     loaded_values,
@@ -26,12 +27,11 @@ from ..readers.decode import (
     read_head,
 )
 from ..readers.image import read_mask_facts
-from ..rules.registry import fixable
+from ..rules.registry import SEG, fixable
 from . import Change, FixedFile
 
-MASK_RULES = fixable('mask')
+MASK_RULES = fixable(SEG)
 VOID = 255
-_WIDE_VOIDS = (-1, 65535)
 _RULE_OF = {'wide_void': 'SEG008', 'wraps': 'SEG002', 'void': 'SEG004'}
 _GREY = 0x010101
 # Formats that keep 8 bits of grey as they are, and how to write them.
@@ -145,7 +145,7 @@ def _voids(
     voids = {
         value: kind
         for value, kind in kinds.items()
-        if value in _WIDE_VOIDS or (value == VOID and kind == 'void')
+        if value in WIDE_VOIDS or (value == VOID and kind == 'void')
     }
     others_fine = all(
         kind in ('class', 'ignored')

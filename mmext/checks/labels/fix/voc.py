@@ -6,12 +6,12 @@ from xml.etree import ElementTree
 
 from ....datasets import box_limits
 from ..facts import BoxFacts, ImageFacts, VocFile, has_size, is_turned
-from ..readers.voc import read_voc
-from ..rules.registry import fixable
+from ..readers.boxes import read_voc
+from ..rules.registry import DET, PAIR, fixable
 from . import Change, FixedFile
 from .coco import may_change_size
 
-VOC_RULES = fixable('voc')
+VOC_RULES = fixable(DET, PAIR)
 _BLANKS = ' \t\r\n'
 _CORNERS = ('xmin', 'ymin', 'xmax', 'ymax')
 

@@ -7,8 +7,6 @@ from . import det_boxes as det_boxes
 from . import duplicates as duplicates
 from . import files as files
 from . import maps as maps
-from . import pairs as pairs
-from . import panoptic as panoptic
 from .registry import RULES
 
 __all__ = [

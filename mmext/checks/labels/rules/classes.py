@@ -6,9 +6,7 @@ from collections.abc import Iterable
 from ...findings import Severity, new_finding
 from ..expectations import Expectations, count_classes
 from ..totals import SplitTotals
-from .registry import CFG, CLS, Expected, Findings, Totals
-
-_IMBALANCE = 1000
+from .registry import CLS, Expected, Findings, Totals
 
 
 def _counts(totals: SplitTotals, expected: Expectations) -> dict[int, int]:
@@ -126,32 +124,6 @@ def _only_evaluated(totals: Totals, expected: Expected) -> Findings:
 
 
 @CLS.rule(
-    'CLS004',
-    title='classes of very different frequency',
-    severity=Severity.INFO,
-    remedy='consider class weights (--class-weights prints some), or '
-    'sampling rare classes more often',
-)
-def _imbalance(totals: SplitTotals, expected: Expectations) -> Findings:
-    present = [
-        (count, label)
-        for label, count in _counts(totals, expected).items()
-        if count
-    ]
-    if not present or not expected.split.startswith('train'):
-        return
-    (least, rare), (most, common) = min(present), max(present)
-    if most >= _IMBALANCE * least:
-        unit = _unit(expected)
-        yield new_finding(
-            f'{_name(common, expected)} has {most:,} {unit}, '
-            f'{most // least:,} times as many as {_name(rare, expected)} '
-            f'with {least:,}',
-            value=str(rare),
-        )
-
-
-@CLS.rule(
     'CLS005',
     title='split without any label',
     remedy='nothing can be learned; see whether the class names of the data '
@@ -205,26 +177,3 @@ def written_like(name: str, names: Iterable[str]) -> str:
         if own and other != name and likeness(other) == own:
             return other
     return ''
-
-
-@CFG.rule(
-    'CFG010',
-    title='classes whose names differ only in case, blanks or hyphens',
-    severity=Severity.WARNING,
-    remedy='if both are the same class, give it one name in the annotations '
-    'and once in metainfo.classes; loaders compare letter by letter',
-    subject='class',
-    in_preflight=True,
-)
-def _alike(totals: Totals, expected: Expected) -> Findings:
-    seen = set()
-    for wanted in expected:
-        for index, name in enumerate(wanted.classes):
-            other = written_like(name, wanted.classes[:index])
-            if other and (name, other) not in seen:
-                seen.add((name, other))
-                yield new_finding(
-                    f'classes {other!r} and {name!r} are two to the training',
-                    key='metainfo.classes',
-                    value=name,
-                )

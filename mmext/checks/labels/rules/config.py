@@ -13,10 +13,10 @@ from pathlib import Path
 import msgspec
 
 from ....utils.label_spec import HeadSpec, IgnoreLocation
-from ...findings import Severity, new_finding
+from ...findings import Finding, Severity, new_finding
 from ..expectations import Expectations, loaded_values
-from ..totals import SplitTotals
-from .classes import likeness
+from ..totals import SIZE_STEP, SplitTotals
+from .classes import likeness, written_like
 from .registry import CFG, Expected, Findings, Totals
 
 # Classes that what lies beside a picture may be meant to belong to.
@@ -28,8 +28,6 @@ _BACKGROUND = (
     'unlabeled',
     'unlabelled',
 )
-# What sizes of images are rounded down to.
-_SIZE_STEP = 64
 
 
 def _once(check: Callable) -> Callable:
@@ -68,10 +66,7 @@ def _locations(
     for wanted in expected:
         if wanted.task != 'semantic':
             continue
-        locations = {
-            ignore_location.location: ignore_location
-            for ignore_location in wanted.ignore_locations
-        }
+        locations = {item.location: item for item in wanted.ignore_locations}
         for head in wanted.heads:
             location = f'{head.location}.ignore_index'
             own = [
@@ -83,13 +78,10 @@ def _locations(
                     location=location, value=head.ignore_index
                 )
                 locations.setdefault(location, default)
-        for location, ignore_location in locations.items():
-            if (
-                ignore_location.value != wanted.ignore_index
-                and location not in seen
-            ):
+        for location, item in locations.items():
+            if item.value != wanted.ignore_index and location not in seen:
                 seen.add(location)
-                yield ignore_location, wanted
+                yield item, wanted
 
 
 def _occurs(
@@ -106,24 +98,28 @@ def _occurs(
     return known
 
 
-def _difference(ignored: IgnoreLocation, wanted: Expectations) -> str:
-    default = '' if ignored.said else ' by default'
-    return (
-        f'{ignored.location} must be {wanted.ignore_index}, the value that '
-        f'the loss ignores, got {_meaning(ignored.value, wanted)}{default}'
-    )
-
-
-def _remedy(ignored: IgnoreLocation, wanted: Expectations) -> str:
-    """For a location of which the rule's own remedy says too little."""
-    if ignored.said:
-        return ''
-    key = ignored.location.rpartition('.')[2]
-    value = str(wanted.ignore_index)
-    if key == 'pad_val':
-        value = f'dict(img=0, seg={value})'
-    return (
-        f'set {key}={value} of {ignored.kind}, as the config does not say it'
+def _difference(
+    item: IgnoreLocation, wanted: Expectations, text: str, severity: Severity
+) -> Finding:
+    """A location whose value is not the ignored one, and what comes of it."""
+    default = remedy = ''
+    if not item.said:
+        # The remedy of the rule says too little.
+        default, key = ' by default', item.location.rpartition('.')[2]
+        value = str(wanted.ignore_index)
+        if key == 'pad_val':
+            value = f'dict(img=0, seg={value})'
+        remedy = (
+            f'set {key}={value} of {item.kind}, as the config does not say it'
+        )
+    return new_finding(
+        f'{item.location} must be {wanted.ignore_index}, the value that '
+        f'the loss ignores, got {_meaning(item.value, wanted)}{default}; '
+        f'{text}',
+        severity=severity,
+        remedy=remedy,
+        key=item.location,
+        value=str(item.value),
     )
 
 
@@ -179,39 +175,29 @@ def _ignored(
 )
 def _one_ignored_value(totals: Totals, expected: Expected) -> Findings:
     filled = {
-        ignore_location.value
+        item.value
         for wanted in expected
-        for ignore_location in wanted.ignore_locations
-        if ignore_location.role == 'fill'
+        for item in wanted.ignore_locations
+        if item.role == 'fill'
     }
-    for ignore_location, wanted in _locations(totals, expected):
-        if ignore_location.role == 'pad':
+    for item, wanted in _locations(totals, expected):
+        if item.role == 'pad':
             continue
-        if ignore_location.role == 'fill':
-            outcome = _filled(ignore_location, wanted)
+        if item.role == 'fill':
+            outcome = _filled(item, wanted)
         else:
             # A test split that is not looked at is like that of validation.
-            split = 'val' if ignore_location.role == 'metric' else 'train'
-            if ignore_location.location.startswith('test_') and totals:
+            split = 'val' if item.role == 'metric' else 'train'
+            if item.location.startswith('test_') and totals:
                 own = _occurs(wanted.ignore_index, totals, expected, 'test')
                 split = 'val' if own is None else 'test'
             occurs = _occurs(wanted.ignore_index, totals, expected, split)
-            if (
-                ignore_location.role == 'loss'
-                and wanted.ignore_index in filled
-            ):
+            if item.role == 'loss' and wanted.ignore_index in filled:
                 occurs = True
-            outcome = _ignored(ignore_location, wanted, occurs)
-        if outcome is None:
-            continue
-        text, severity = outcome
-        yield new_finding(
-            f'{_difference(ignore_location, wanted)}; {text}',
-            severity=severity,
-            remedy=_remedy(ignore_location, wanted),
-            key=ignore_location.location,
-            value=str(ignore_location.value),
-        )
+            outcome = _ignored(item, wanted, occurs)
+        if outcome is not None:
+            text, severity = outcome
+            yield _difference(item, wanted, text, severity)
 
 
 def _is_padded(
@@ -231,7 +217,7 @@ def _is_padded(
         for sides in sizes
         for side, wanted in zip(sides, ignored.size)
     ]
-    if not missing or 0 < max(missing) < _SIZE_STEP:
+    if not missing or 0 < max(missing) < SIZE_STEP:
         return None
     return max(missing) > 0
 
@@ -260,13 +246,11 @@ def _padding(totals: Totals, expected: Expected) -> Findings:
             else 'where an image is smaller than what it is padded to'
         )
         text, severity = _filled(item, wanted)
-        yield new_finding(
-            f'{_difference(item, wanted)}; {where}'
-            f'{", and" if padded else ","} {text}',
-            severity=severity if padded else Severity.WARNING,
-            remedy=_remedy(item, wanted),
-            key=item.location,
-            value=str(item.value),
+        yield _difference(
+            item,
+            wanted,
+            f'{where}{", and" if padded else ","} {text}',
+            severity if padded else Severity.WARNING,
         )
 
 
@@ -409,6 +393,28 @@ def named_twice(totals: Totals, expected: Expected) -> Findings:
             if count > 1:
                 yield new_finding(
                     f'class {name!r} is {count} times in the classes',
+                    key='metainfo.classes',
+                    value=name,
+                )
+
+
+@CFG.rule(
+    'CFG010',
+    title='classes whose names differ only in case, blanks or hyphens',
+    severity=Severity.WARNING,
+    remedy='if both are the same class, give it one name in the annotations '
+    'and once in metainfo.classes; loaders compare letter by letter',
+    subject='class',
+    in_preflight=True,
+)
+@_once
+def _alike(totals: Totals, expected: Expected) -> Findings:
+    for wanted in expected:
+        for index, name in enumerate(wanted.classes):
+            other = written_like(name, wanted.classes[:index])
+            if other:
+                yield new_finding(
+                    f'classes {other!r} and {name!r} are two to the training',
                     key='metainfo.classes',
                     value=name,
                 )

@@ -35,20 +35,6 @@ def _about(facts: SampleFacts, box: BoxFacts) -> dict:
     }
 
 
-def _size(facts: SampleFacts) -> tuple[int, int] | None:
-    """Width and height of the image, of the file rather than as noted.
-
-    As loaded; or as stored, if the annotation is of the stored image, which
-    PAIR005 tells.
-    """
-    sample, image = facts.sample, facts.image
-    noted = sample.width, sample.height
-    if not has_size(image):
-        return noted if sample.width else None
-    stored = image.width, image.height
-    return stored if noted == stored else loaded_size(image)
-
-
 def _box_rule(is_wrong: Callable[[BoxFacts], Any], message: str) -> Callable:
     """A rule for boxes that are wrong by themselves."""
 
@@ -64,8 +50,13 @@ def _border_rule(is_wrong: Callable[..., Any], message: str) -> Callable:
     """A rule for boxes beside the size of their image, where it is known."""
 
     def check(facts: SampleFacts, expected: Expectations) -> Findings:
-        size = _size(facts)
-        for box in facts.sample.boxes if size else ():
+        sample, image = facts.sample, facts.image
+        size = sample.width, sample.height
+        # Of the file rather than as noted: as loaded; or as stored, if the
+        # annotation is of the stored image, which PAIR005 tells.
+        if has_size(image) and size != (image.width, image.height):
+            size = loaded_size(image)
+        for box in sample.boxes if size[0] else ():
             if is_wrong(box.box, *size):
                 yield new_finding(message, **_about(facts, box))
 
@@ -292,6 +283,8 @@ def _close_boxes(facts: SampleFacts) -> Iterator[tuple[int, int]]:
 
     Only of boxes with an area.
     """
+    if len(facts.sample.boxes) < 2:
+        return
     lefts = [
         box.box[0] if box_limits.has_area(box.box) else np.nan
         for box in facts.sample.boxes
@@ -335,7 +328,6 @@ def _two_classes(facts: SampleFacts, expected: Expectations) -> Findings:
     severity=Severity.INFO,
     remedy='nothing, if there are none to be seen; loaders leave such images '
     'out of the training with filter_cfg=dict(filter_empty_gt=True)',
-    needs='',
     unit='',
 )
 def _no_objects(facts: SampleFacts, expected: Expectations) -> Findings:
@@ -379,28 +371,6 @@ def _no_size(facts: SampleFacts, expected: Expectations) -> Findings:
         key='size',
         value=f'{file.width} x {file.height}',
     )
-
-
-@VOC.rule(
-    'VOC005',
-    title='annotation file that counts pixels from 0',
-    severity=Severity.INFO,
-    remedy='add 1 to all sides of all files of this origin: loaders take 1 '
-    'off, as Pascal VOC counts from 1, and shift each box by a pixel',
-    unit='box',
-)
-def _from_zero(facts: SampleFacts, expected: Expectations) -> Findings:
-    """Boxes that begin at 0, which begin at -1 when they are loaded."""
-    file = facts.annotation
-    boxes = [] if file is None else file.boxes
-    there = [box for box in boxes if 0 in box.box[:2]]
-    if there:
-        yield new_finding(
-            'boxes begin at 0, and at -1 when they are loaded',
-            file=facts.sample.annotation,
-            key=there[0].location,
-            count=len(there),
-        )
 
 
 @VOC.rule(

@@ -74,16 +74,6 @@ _MAX_NAMES = 4
 _Place = tuple[str, str]
 
 
-def _names(locations: Iterable[_Place], with_split: bool) -> str:
-    ordered = sorted(locations)
-    names = [
-        f'{path} ({split})' if with_split else path
-        for split, path in ordered[:_MAX_NAMES]
-    ]
-    more = len(ordered) - _MAX_NAMES
-    return ', '.join(names) + (f' and {more} more' if more > 0 else '')
-
-
 def _rows(totals: Totals) -> Iterator[tuple[str, int, _Place]]:
     """Digest, fingerprint, and split with path, of all images."""
     for own in totals:
@@ -102,8 +92,8 @@ def _same(totals: Totals) -> Iterator[Counter[_Place]]:
         yield members[digest]
 
 
-def _alike(totals: Totals) -> Iterator[dict[str, set[_Place]]]:
-    """Sets of images that look alike: digest to where it occurs."""
+def _alike(totals: Totals) -> Iterator[set[_Place]]:
+    """Places of images that look alike, and are not all the same."""
     counts = Counter(bits for _, bits, _ in _rows(totals) if bits > 0)
     prints = np.array(sorted(counts), np.uint64)
     roots = _groups(prints)
@@ -118,7 +108,7 @@ def _alike(totals: Totals) -> Iterator[dict[str, set[_Place]]]:
             group.setdefault(digest, set()).add(location)
     for root in sorted(members):
         if len(members[root]) > 1:
-            yield members[root]
+            yield set().union(*members[root].values())
 
 
 def _groups(fingerprints: np.ndarray) -> dict[int, int]:
@@ -140,19 +130,22 @@ def _groups(fingerprints: np.ndarray) -> dict[int, int]:
 
 
 def _found(
-    what: str, locations: Collection[_Place], with_split: bool, value: str = ''
+    what: str, locations: Collection[_Place], with_split: bool
 ) -> Finding:
-    (split, path), *others = sorted(locations)
-    related = (
-        Location(file=other, split=own)
-        for own, other in others[: _MAX_NAMES - 1]
-    )
+    (split, path), *others = ordered = sorted(locations)
+    names = [
+        f'{path} ({split})' if with_split else path
+        for split, path in ordered[:_MAX_NAMES]
+    ]
+    more = len(ordered) - _MAX_NAMES
+    if more > 0:
+        names[-1] += f' and {more} more'
+    related = (Location(file=o) for _, o in others[: _MAX_NAMES - 1])
     return new_finding(
-        f'{len(locations)} {what}: {_names(locations, with_split)}',
+        f'{len(locations)} {what}: {", ".join(names)}',
         file=path,
         split=split if not with_split else '',
         related=tuple(related),
-        value=value,
         count=len(locations),
     )
 
@@ -199,10 +192,6 @@ def _leaks(locations: Iterable[_Place]) -> bool:
     return len(training) > 1
 
 
-def _all(group: dict[str, set[_Place]]) -> set[_Place]:
-    return set().union(*group.values())
-
-
 @DUP.rule(
     'DUP003',
     title='images of a split that look alike',
@@ -213,8 +202,8 @@ def _all(group: dict[str, set[_Place]]) -> set[_Place]:
 )
 def _alike_in_split(totals: SplitTotals, expected: Expectations) -> Findings:
     """Fingerprints that differ in at most 4 of 64 bits."""
-    for group in _alike([totals]):
-        yield _found('images look alike', _all(group), False)
+    for locations in _alike([totals]):
+        yield _found('images look alike', locations, False)
 
 
 @DUP.rule(
@@ -227,6 +216,6 @@ def _alike_in_split(totals: SplitTotals, expected: Expectations) -> Findings:
 )
 def _alike_across_splits(totals: Totals, expected: Expected) -> Findings:
     """Fingerprints that differ in at most 4 of 64 bits, and leak."""
-    for group in _alike(totals) if len(totals) > 1 else ():
-        if _leaks(_all(group)):
-            yield _found('images look alike', _all(group), True)
+    for locations in _alike(totals) if len(totals) > 1 else ():
+        if _leaks(locations):
+            yield _found('images look alike', locations, True)

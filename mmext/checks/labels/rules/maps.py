@@ -96,7 +96,6 @@ SEG_VALUES.rule(
     remedy='compare num_classes of the head with the classes of the data '
     'set, and with what its label_map and reduce_zero_label make of masks',
     per_value=True,
-    blocks_training=True,
 )(_out_of_range('bad'))
 
 
@@ -106,7 +105,6 @@ SEG_VALUES.rule(
     remedy='LoadAnnotations casts masks to uint8, so that 256 becomes 0; '
     'write masks of 8 bits that hold class indices, such as the class of '
     'each instance id (26001 of Cityscapes is class id 26)',
-    blocks_training=True,
     fix='write the ignored value in place of 65535 or -1',
 )
 def _wraps(facts: SampleFacts, expected: Expectations) -> Findings:
@@ -128,7 +126,6 @@ def _wraps(facts: SampleFacts, expected: Expectations) -> Findings:
     '(from metainfo.classes of the data set) cover all values of the masks, '
     'or correct the masks',
     per_value=True,
-    blocks_training=True,
 )
 def _unmapped(facts: SampleFacts, expected: Expectations) -> Findings:
     for value, count, pixel in _wrong(facts, expected, 'unmapped'):
@@ -148,7 +145,6 @@ SEG_VALUES.rule(
     'ignore_index=255 of the heads, or let masks and seg_pad_val hold the '
     'value that they ignore',
     per_value=True,
-    blocks_training=True,
     fix='write the ignored value in place of 255, if all others are fine',
 )(_out_of_range('void', black_and_white=False))
 
@@ -158,7 +154,6 @@ SEG_VALUES.rule(
     title='black and white mask, 0 and 255',
     remedy='save the masks with 1 in place of 255, or map 255 to 1 by the '
     'label_map of the data set',
-    blocks_training=True,
 )(_out_of_range('void', black_and_white=True))
 
 
@@ -169,7 +164,6 @@ SEG_VALUES.rule(
     '255 into 254; write the masks with 255 again, or set '
     'reduce_zero_label=False if they were reduced already',
     per_value=True,
-    blocks_training=True,
 )(_out_of_range('reduced'))
 
 
@@ -218,7 +212,6 @@ def _wide_void(facts: SampleFacts, expected: Expectations) -> Findings:
     remedy='the second class has no pixel, so nothing is learned; save the '
     'masks with 1 in place of 255',
     scope='split',
-    needs='',
     subject='split',
 )
 def _white_is_ignored(totals: SplitTotals, expected: Expectations) -> Findings:
@@ -253,7 +246,6 @@ def _mode(facts: SampleFacts) -> str:
     title='mask with several channels',
     remedy='save the masks with one channel that holds the class index, each '
     'colour converted to its class',
-    blocks_training=True,
     fix='write one channel, if all channels are equal',
 )
 def _several_channels(facts: SampleFacts, expected: Expectations) -> Findings:
@@ -273,7 +265,6 @@ def _several_channels(facts: SampleFacts, expected: Expectations) -> Findings:
     title='palette mask, which OpenCV turns into colours',
     remedy="set imdecode_backend='pillow' of LoadAnnotations, which gives the "
     'indices, or save the masks as 8-bit grey',
-    blocks_training=True,
     fix='write the indices as grey values, without a palette',
 )
 def _palette_with_cv2(facts: SampleFacts, expected: Expectations) -> Findings:
@@ -293,7 +284,6 @@ def _palette_with_cv2(facts: SampleFacts, expected: Expectations) -> Findings:
     title='1-bit mask, which OpenCV turns into 0 and 255',
     remedy="set imdecode_backend='pillow' of LoadAnnotations, which gives 0 "
     'and 1, or save the masks as 8-bit grey',
-    blocks_training=True,
     fix='write the values with 8 bits',
 )
 def _one_bit_with_cv2(facts: SampleFacts, expected: Expectations) -> Findings:
@@ -327,7 +317,6 @@ def _lossy(facts: SampleFacts, expected: Expectations) -> Findings:
     title='mask one pixel high or wide',
     remedy='the loader squeezes masks, so that one of the two axes is lost; '
     'take the sample out of the data set',
-    blocks_training=True,
 )
 def _one_pixel(facts: SampleFacts, expected: Expectations) -> Findings:
     if _mode(facts) and 1 in (facts.mask.width, facts.mask.height):
@@ -368,7 +357,6 @@ def _bad_values(name: str, field: str) -> Callable:
     title='depth or normals have another size than the image',
     remedy='find the file that belongs to the image, or resize the one that '
     'was resized back: depth by nearest neighbour, normals to length 1 again',
-    blocks_training=True,
 )
 def _other_size(facts: SampleFacts, expected: Expectations) -> Findings:
     image, sample = facts.image, facts.sample
@@ -400,7 +388,6 @@ MTL_VALUES.rule(
     'MTL004',
     title='depth that is negative or not finite',
     remedy='write 0, which is invalid, where the depth is not known',
-    blocks_training=True,
 )(_bad_values('depth', 'depth'))
 
 

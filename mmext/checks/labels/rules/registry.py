@@ -14,10 +14,9 @@ scope      facts                                       expected
 ========== =========================================== =====================
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-from ... import findings
-from ...findings import Family, Finding, Rule, rules_of
+from ...findings import Family, Finding, rules_of
 from ..expectations import Expectations
 from ..totals import SplitTotals
 
@@ -43,23 +42,19 @@ CLS = _family(
     'Classes: how much there is of each',
     scope='split',
     subject='split',
-    of_class=True,
 )
 COCO = _family(
     'COCO',
     "Annotation files in COCO's format",
     scope='coco',
-    fixed_in=('coco',),
 )
 DET = _family(
     'DET',
     'Boxes and objects',
     scope='sample',
-    needs='boxes',
     subject='image',
     unit='object',
     of_records=True,
-    fixed_in=('coco', 'voc'),
 )
 DUP = _family(
     'DUP',
@@ -72,7 +67,6 @@ IMG = _family(
     'IMG',
     'Image files',
     scope='sample',
-    needs='image',
     subject='image',
     picture='image',
 )
@@ -87,10 +81,8 @@ PAIR = _family(
     'PAIR',
     'Images and labels that belong together',
     scope='sample',
-    needs='image',
     subject='image',
     picture='pair',
-    fixed_in=('coco', 'voc'),
 )
 PAN = _family(
     'PAN',
@@ -116,16 +108,13 @@ SEG = _family(
     'SEG',
     'Label maps',
     scope='sample',
-    needs='mask',
     subject='mask',
-    fixed_in=('mask',),
 )
 SEG_VALUES = SEG.having(unit='pixel')
 VOC = _family(
     'VOC',
     "Annotation files in Pascal VOC's format",
     scope='sample',
-    needs='annotation',
     subject='annotation file',
 )
 
@@ -133,24 +122,16 @@ YOLO = _family(
     'YOLO',
     "Label files in YOLO's form",
     scope='sample',
-    needs='yolo',
     subject='label file',
     unit='line',
-    blocks_training=True,
 )
 
 
-def fixable(kind: str) -> frozenset[str]:
-    """Ids of rules that ``--fix`` can satisfy in such label files."""
+def fixable(*families: Family) -> frozenset[str]:
+    """Ids of their rules that ``--fix`` can satisfy."""
+    letters = {family.letters for family in families}
     return frozenset(
         rule.id
         for rule in RULES.values()
-        if rule.fix and kind in rule.fixed_in
+        if rule.fix and rule.family.letters in letters
     )
-
-
-def select_rules(
-    select: Iterable[str] = (), ignore: Iterable[str] = ()
-) -> tuple[Rule, ...]:
-    """See :func:`mmext.checks.findings.select_rules`."""
-    return findings.select_rules(RULES, select, ignore)

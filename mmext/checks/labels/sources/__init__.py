@@ -1,8 +1,7 @@
 """Where samples come from: a config, or bare files."""
 
-from ..readers.coco import CocoFile, read_coco
-from ..readers.panoptic import holds_key
-from ..readers.voc import read_voc
+from ..readers.boxes import read_voc
+from ..readers.coco import CocoFile, holds_key, read_coco
 from .coco import coco_task
 from .config import NothingToCheckError, compares_reduction, splits_of_config
 from .folders import read_voc_list, split_of_folders

@@ -14,8 +14,6 @@ import numpy as np
 from mmengine.fileio import get
 
 from ....datasets import box_limits
-
-# Imported for its effect: files are read by it.
 from ..expectations import Expectations, SplitSource, why_left_out
 from ..facts import BoxFacts, Orphan, Sample
 from ..readers.coco import (
@@ -23,8 +21,8 @@ from ..readers.coco import (
     CocoFile,
     mask_of,
     read_coco,
+    read_panoptic,
 )
-from ..readers.panoptic import read_panoptic
 from .folders import IMAGE_SUFFIXES, files_below
 
 

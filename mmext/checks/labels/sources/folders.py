@@ -47,18 +47,13 @@ def files_below(
         folders[:] = [
             name
             for name in sorted(folders)
-            if not _leads_back(os.path.join(parent, name))
+            if not os.path.islink(os.path.join(parent, name))
+            or Path(parent, name).resolve()
+            not in map(Path.resolve, Path(parent, name).absolute().parents)
         ]
         for name in sorted(names):
             if name.lower().endswith(suffixes):
                 yield os.path.join(parent, name)
-
-
-def _leads_back(path: str) -> bool:
-    """Whether a folder is a symbolic link to one that it is in."""
-    return os.path.islink(path) and Path(path).resolve() in map(
-        Path.resolve, Path(path).absolute().parents
-    )
 
 
 def stem_below(path: str, folder: str, suffix: str = '') -> str:
@@ -68,8 +63,6 @@ def stem_below(path: str, folder: str, suffix: str = '') -> str:
     and ``suffix`` before that.
     """
     name = path[len(folder) :].lstrip(os.sep)
-    if os.sep != '/':
-        name = name.replace(os.sep, '/')
     if suffix and name.endswith(suffix):
         return name[: -len(suffix)]
     return os.path.splitext(name)[0].removesuffix(suffix)
@@ -106,7 +99,12 @@ def split_of_folders(
                 f'{name} must be an existing folder, got {str(folder)!r}'
             )
     masks = Path(masks)
-    kinds = _mask_suffixes(masks, Path(images or masks.parent), mask_suffix)
+    kinds, beside = MASK_SUFFIXES, Path(images or masks.parent).resolve()
+    # JPEG and WebP are label maps if nothing else can be one.
+    if not any(_fits(f, mask_suffix) for f in files_below(masks, kinds)) and (
+        mask_suffix or masks.resolve() not in (beside, *beside.parents)
+    ):
+        kinds += _LOSSY_SUFFIXES
     _check_suffix(masks, kinds, mask_suffix, 'mask_suffix')
     if images is not None:
         _check_suffix(images, IMAGE_SUFFIXES, image_suffix, 'image_suffix')
@@ -149,15 +147,6 @@ def _files_first(stem: str) -> list[tuple[bool, str]]:
     """Key that sorts files of a folder before those of folders in it."""
     *folders, name = stem.split('/')
     return [*((True, folder) for folder in folders), (False, name)]
-
-
-def _mask_suffixes(masks: Path, images: Path, end: str) -> tuple[str, ...]:
-    """Of label maps; JPEG and WebP among them if nothing else can be one."""
-    beside = masks.resolve() in (images.resolve(), *images.resolve().parents)
-    plain = any(_fits(path, end) for path in files_below(masks, MASK_SUFFIXES))
-    if plain or (beside and not end):
-        return MASK_SUFFIXES
-    return MASK_SUFFIXES + _LOSSY_SUFFIXES
 
 
 def _check_suffix(

@@ -24,8 +24,8 @@ from mmext.checks.labels.check import check_sources
 from mmext.checks.labels.expectations import SplitSource
 from mmext.checks.labels.facts import Orphan, Sample
 from mmext.checks.labels.fix.fix_labels import FixSummary, fix_labels
-from mmext.checks.labels.inputs import sources_of
 from mmext.checks.labels.report import Report
+from mmext.checks.labels.run import sources_of
 from mmext.checks.labels.sources import split_of_folders
 from mmext.checks.labels.store import FactStore
 
@@ -163,10 +163,6 @@ def test_the_rest_is_left_and_listed(rule, tmp_path):
     assert (group.rule, group.split) == (rule, 'train')
     assert group.files == (str(planted.file),)
     assert group.reason.startswith('no repair is certain; ')
-    (listed,) = summary.lists
-    assert listed.excluded == 1
-    (stem,) = (out / listed.exclude_file).read_text().split()
-    assert Path(planted.file).stem == Path(stem).name
     said = json.loads((out / 'fixes.json').read_text())
     assert said['not_repaired'][0]['files'] == [str(planted.file)]
     assert said['schema_version'] == 1
@@ -232,7 +228,7 @@ def test_error_leaves_nothing_behind(tmp_path, monkeypatch):
         raise OSError('the disk is full')
 
     module = sys.modules[fix_labels.__module__]
-    monkeypatch.setattr(module, 'write_list', fail)
+    monkeypatch.setattr(module, 'NewPlace', fail)
     with FactStore(tmp_path / 'facts.sqlite') as store:
         check_sources(splits, store)
         with pytest.raises(OSError, match='the disk is full'):
@@ -258,10 +254,8 @@ def test_orphans_are_copied_and_damaged_files_listed(tmp_path):
         (finding.rule, Path(finding.files[0]).name)
         for finding in summary.not_repaired
     ] == [('PAIR009', 'lonely.png'), ('SEG016', '2.png')]
-    assert (out / 'exclude_train.txt').read_text() == '2\n'
     text = summary.text()
     assert '  SEG016  train, 1 file: no repair is certain; ' in text
-    assert '  train: exclude_train.txt lists 1 sample that cannot' in text
     assert (out / 'lonely.png').read_bytes() == b'anything'
     assert (out / 'masks' / '2.png').read_bytes() == b''
     assert not (out / 'image.png').exists()

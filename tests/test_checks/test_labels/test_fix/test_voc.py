@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from mmext.checks.labels import Expectations
 from mmext.checks.labels.facts import ImageFacts, Sample, SampleFacts
 from mmext.checks.labels.fix.voc import fix_voc
-from mmext.checks.labels.readers.voc import read_voc
+from mmext.checks.labels.readers.boxes import read_voc
 from mmext.checks.labels.rules import RULES
 
 EXPECTED = Expectations(task='detection', num_classes=1, classes=('cat',))

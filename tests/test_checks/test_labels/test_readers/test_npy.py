@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mmext.checks.labels.facts import ErrorKind
-from mmext.checks.labels.readers.npy import (
+from mmext.checks.labels.readers.image import (
     read_npy_image,
     read_npy_map,
     read_npy_mask,

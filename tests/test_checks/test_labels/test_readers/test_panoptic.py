@@ -3,7 +3,7 @@
 import io
 import json
 
-from mmext.checks.labels.readers.panoptic import holds_key, read_panoptic
+from mmext.checks.labels.readers.coco import holds_key, read_panoptic
 
 
 def content() -> dict:
@@ -68,7 +68,7 @@ def test_names_for_ids_of_images_and_categories():
 
 def test_form_of_a_large_file_is_found(monkeypatch):
     """The key is found where two blocks meet, too."""
-    monkeypatch.setattr('mmext.checks.labels.readers.panoptic._BLOCK', 5)
+    monkeypatch.setattr('mmext.checks.labels.readers.coco._BLOCK', 5)
     text = b'{"a": 1, "segments_info": []}'
     assert holds_key(io.BytesIO(text))
     assert not holds_key(io.BytesIO(text.replace(b'_', b' ')))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mmext.checks.labels.readers.voc import read_voc
+from mmext.checks.labels.readers.boxes import read_voc
 
 PLAIN = b"""<?xml version="1.0"?>
 <annotation>

@@ -3,7 +3,7 @@
 import pytest
 from helpers.label_sets import clean
 
-from mmext.checks.labels.inputs import refuse_fix, sources_of
+from mmext.checks.labels.run import refuse_fix, sources_of
 from mmext.checks.labels.sources.folders import splits_of_layout
 
 

@@ -1,10 +1,19 @@
-"""Read annotation files in the XML format of Pascal VOC."""
+"""Read the label file of one image: XML of Pascal VOC, or lines of YOLO."""
 
 import math
+from collections.abc import Sequence
 from xml.etree import ElementTree
 from xml.parsers import expat
 
-from ..facts import BoxFacts, ErrorKind, ReadError, RecordError, VocFile
+from ....datasets import read_yolo_labels
+from ..facts import (
+    BoxFacts,
+    ErrorKind,
+    ReadError,
+    RecordError,
+    VocFile,
+    YoloFile,
+)
 
 _CORNERS = ('xmin', 'ymin', 'xmax', 'ymax')
 # Numbers beyond it are not kept: facts hold 64 bits.
@@ -142,4 +151,39 @@ def _box(
         location=location,
         ignored=bool(difficult),
         unreadable=unreadable,
+    )
+
+
+def read_yolo(content: bytes, kpt_shape: Sequence[int] = ()) -> YoloFile:
+    """Read a label file; nothing is raised for damaged files."""
+    try:
+        text = content.decode('utf-8')
+    except UnicodeDecodeError as error:
+        return YoloFile(
+            error=ReadError(ErrorKind.CORRUPT, f'is no text: {error}')
+        )
+    boxes, problems = read_yolo_labels(text, kpt_shape)
+    form, outside = (
+        tuple(
+            RecordError(f'line {problem.line}', problem.message)
+            for problem in problems
+            if problem.kind == kind
+        )
+        for kind in ('form', 'range')
+    )
+    wrong = {problem.line for problem in problems}
+    text = '; '.join(f'{error.location}: {error.message}' for error in form)
+    return YoloFile(
+        boxes=tuple(
+            BoxFacts(
+                box=problem.box,
+                label=problem.label,
+                location=f'line {problem.line}',
+                unreadable=problem.line in wrong,
+            )
+            for problem in boxes
+        ),
+        error=ReadError(ErrorKind.CORRUPT, text) if form else None,
+        errors=form,
+        range=outside,
     )
