@@ -25,7 +25,7 @@ from mmengine.config import Config
 from mmengine.registry import Registry
 from mmengine.utils import import_modules_from_strings
 
-from .syntax import read_values
+from .locations import read_values
 from .walk import Steps, join_key, walk_dicts
 
 _PACKAGES = ('mmcv', 'mmdet', 'mmengine', 'mmext', 'mmpretrain', 'mmseg')

@@ -6,10 +6,9 @@
 - ``explain``: why a parameter has no gradient, and what helps, in words;
 - ``train_step``: models that train in a way of their own, which DDP's
   wrappers do not call;
-- ``stale_graph``: steps that go through the graph of an earlier one.
+- ``graph``: tensors, their graphs, and steps that go through an earlier one.
 """
 
-from .code_location import location_in, running_frames
 from .explain import (
     AVERAGE_ALL,
     NO_SEARCH,
@@ -29,9 +28,13 @@ from .explain import (
 )
 from .graph import (
     OpenedOutput,
+    StaleGraphError,
     all_tensors,
+    find_outsiders,
     graph_leaves,
     graph_nodes,
+    kept_tensors,
+    name_stale_graphs,
     named_tensors,
     open_output,
     trainable_tensors,
@@ -42,12 +45,6 @@ from .reducer import (
     SyncSettings,
     predict_failures,
     predict_outcome,
-)
-from .stale_graph import (
-    StaleGraphError,
-    find_outsiders,
-    kept_tensors,
-    name_stale_graphs,
 )
 from .trace import (
     StepUsage,
@@ -66,6 +63,7 @@ from .train_step import (
     has_own_train_step,
     loose_parameters,
 )
+from .value_flow import location_in, running_frames
 
 __all__ = [
     'AVERAGE_ALL',

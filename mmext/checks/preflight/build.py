@@ -20,11 +20,11 @@ from ...registry import HOOKS
 from ...utils.training import freeze_modules
 from ..config import copy_tree, join_key, split_key, walk_dicts
 from ..findings import ErrorCatcher
-from .batches.recipe import Recipe, fit_to_pictures, make_recipe, step_name
-from .blame import find_part
+from .recipe import Recipe, fit_to_pictures, make_recipe, step_name
 from .sandbox import (
     CannotBuildError,
     explain_failure,
+    find_part,
     no_network,
     quiet,
     seeded,

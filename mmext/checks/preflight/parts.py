@@ -49,9 +49,8 @@ from ..config import (
     walk_nodes,
 )
 from ..findings import ErrorCatcher, frames_of
-from .blame import plain_name
 from .build import Built
-from .sandbox import no_network, no_traces, quiet, seeded
+from .sandbox import no_network, no_traces, plain_name, quiet, seeded
 
 _SPLITS = ('train', 'val', 'test')
 # Batches of an epoch where the data are not here: more than any setting in

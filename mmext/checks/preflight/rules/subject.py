@@ -34,7 +34,7 @@ from ...config import (
     used_names,
     walk_nodes,
 )
-from ..blame import plain_name
+from ..sandbox import plain_name
 
 SPLITS = ('train', 'val', 'test')
 # Names with fewer letters are near to too many others.
