@@ -51,10 +51,11 @@ from .sections import (
     unknown_loader_keys,
     walk_nodes,
 )
-from .stored import OF_THE_RUN, config_from_json, config_to_json
+from .stored import config_from_json, config_to_json
 from .walk import (
     Steps,
     copy_tree,
+    custom_imports,
     dataset_configs,
     inner_dataset_configs,
     inner_datasets,
@@ -69,7 +70,6 @@ __all__ = [
     'BASE',
     'DELETE',
     'FLAG',
-    'OF_THE_RUN',
     'OLD_LOADER_KEYS',
     'RIGHT_PLACES',
     'SECTIONS',
@@ -90,6 +90,7 @@ __all__ = [
     'config_from_json',
     'config_to_json',
     'copy_tree',
+    'custom_imports',
     'dataset_configs',
     'default_of',
     'find_component',

@@ -3,9 +3,8 @@
 - ``trace``: what one step does with each parameter, by ``value_flow`` (in the
   forward) and ``ready_gradients`` (in the backward);
 - ``reducer``: what DDP will do, predicted from traces;
-- ``explain``: why a parameter has no gradient, and what helps, in words;
-- ``train_step``: models that train in a way of their own, which DDP's
-  wrappers do not call;
+- ``explain``: why a parameter has no gradient, and what helps, in words; and
+  models that train in a way of their own, which DDP's wrappers do not call;
 - ``graph``: tensors, their graphs, and steps that go through an earlier one.
 """
 
@@ -15,13 +14,18 @@ from .explain import (
     OUTSIDE_FORWARD,
     REPLACE_CHECKPOINTS,
     SEARCH,
+    STEP_REMEDY,
     USE_IN_FORWARD,
+    WRAPPERS,
     Explanation,
     Step,
     Verdict,
+    bypassed_methods,
     explain_step,
     filled,
     group_lines,
+    has_own_train_step,
+    loose_parameters,
     name_lines,
     reasons_in,
     remedy_for,
@@ -55,13 +59,6 @@ from .trace import (
     run_training_forward,
     trace_step,
     trace_train_step,
-)
-from .train_step import (
-    STEP_REMEDY,
-    WRAPPERS,
-    bypassed_methods,
-    has_own_train_step,
-    loose_parameters,
 )
 from .value_flow import location_in, running_frames
 
