@@ -35,8 +35,6 @@ class Planted(BaseModel):
         self.mistake = mistake
         self.stem = nn.Linear(WIDTH, WIDTH)
         self.block = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh())
-        if mistake == 'batch in reentrant':
-            self.block.insert(1, nn.BatchNorm1d(WIDTH))
         self.head = nn.Linear(WIDTH, 1)
         if 'extra' in mistake:
             self.extra = nn.Linear(WIDTH, WIDTH)

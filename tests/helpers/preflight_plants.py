@@ -198,8 +198,6 @@ open(load_from, 'wb').write(bytes.fromhex('8002637379730a657869740a2e'))
 == ENV004 warning environ=TORCH_DISTRIBUTED_DEBUG=DETAIL
 env_cfg = dict(dist_cfg=dict(backend='gloo'))
 
-== ENV005 info environ=OMP_NUM_THREADS=4096
-
 == ENV006 error key=work_dir
 work_dir = 'FOLDER/small.py/a'  # here
 
@@ -478,9 +476,6 @@ model = dict(mistake='outside')
 
 == NORM001 warning base=planted names=planted.norm
 model = dict(mistake='norm twice')
-
-== NORM002 info base=planted names=planted.block
-model = dict(mistake='batch in reentrant')
 
 == WORLD001 error base=planted also=LOOP006 argv=--world=2
 model = dict(mistake='extra alone')

@@ -3,18 +3,26 @@
 from .child import (
     DELETE,
     ConfigDraft,
+    Variable,
     apply_options,
     is_same,
     write_child_config,
 )
-from .data_paths import apply_data_root, check_data_paths
 from .label_spec import (
     default_of,
     ignored_value,
     read_heads,
     read_ignore_locations,
 )
-from .locations import config_files, key_location
+from .locations import (
+    BASE,
+    bindings,
+    config_files,
+    key_location,
+    parse_text,
+    read_values,
+    used_names,
+)
 from .misplaced import (
     FLAG,
     RIGHT_PLACES,
@@ -24,7 +32,13 @@ from .misplaced import (
     check_misplaced_keys,
     find_misplaced_keys,
 )
-from .read import config_file, read_config, read_config_classes
+from .read import (
+    apply_data_root,
+    check_data_paths,
+    config_file,
+    read_config,
+    read_config_classes,
+)
 from .sections import (
     OLD_LOADER_KEYS,
     SECTIONS,
@@ -37,12 +51,11 @@ from .sections import (
     unknown_loader_keys,
     walk_nodes,
 )
-from .source import Variable
-from .stored import OF_THE_RUN, config_from_json, config_to_json
-from .syntax import BASE, bindings, parse_text, read_values, used_names
+from .stored import config_from_json, config_to_json
 from .walk import (
     Steps,
     copy_tree,
+    custom_imports,
     dataset_configs,
     inner_dataset_configs,
     inner_datasets,
@@ -57,7 +70,6 @@ __all__ = [
     'BASE',
     'DELETE',
     'FLAG',
-    'OF_THE_RUN',
     'OLD_LOADER_KEYS',
     'RIGHT_PLACES',
     'SECTIONS',
@@ -78,6 +90,7 @@ __all__ = [
     'config_from_json',
     'config_to_json',
     'copy_tree',
+    'custom_imports',
     'dataset_configs',
     'default_of',
     'find_component',

@@ -22,7 +22,7 @@ from mmengine.config import Config
 from mmengine.logging import print_log
 from mmengine.registry import MODEL_WRAPPERS, RUNNERS
 
-from .child import is_same
+from .child import config_lines, is_same
 from .sections import (
     SECTIONS,
     ConfigNode,
@@ -34,7 +34,6 @@ from .sections import (
     takes,
     walk_nodes,
 )
-from .source import config_lines
 from .walk import join_key
 
 FLAG = 'find_unused_parameters'

@@ -37,7 +37,7 @@ from mmengine.registry import (
     Registry,
 )
 
-from .walk import Steps, split_key, walk_dicts
+from .walk import Steps, custom_imports, split_key, walk_dicts
 
 _DATA = (DATASETS, DATA_SAMPLERS, TRANSFORMS, FUNCTIONS)
 _METRICS = (METRICS, EVALUATOR)
@@ -155,8 +155,7 @@ def own_code_with(
         cfg: The config, whose ``custom_imports`` are code of the project.
         kinds: Components of the config; those of known packages do not count.
     """
-    imports = (cfg.get('custom_imports') or {}).get('imports') or ()
-    modules = [imports] if isinstance(imports, str) else list(imports)
+    modules = custom_imports(cfg)
     classes = {base for kind in kinds for base in getattr(kind, '__mro__', ())}
     modules += sorted(base.__module__ for base in classes)
     own = tuple(

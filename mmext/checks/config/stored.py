@@ -25,8 +25,8 @@ from mmengine.config import Config
 from mmengine.registry import Registry
 from mmengine.utils import import_modules_from_strings
 
-from .syntax import read_values
-from .walk import Steps, join_key, walk_dicts
+from .locations import read_values
+from .walk import Steps, custom_imports, join_key, walk_dicts
 
 _PACKAGES = ('mmcv', 'mmdet', 'mmengine', 'mmext', 'mmpretrain', 'mmseg')
 # Whoever loads a shared model has these, too.
@@ -60,14 +60,9 @@ def _refuse_code(node: ast.AST) -> NoReturn:
     raise _refuse(f'line {node.lineno} has {code!r}')
 
 
-def _imports_of(cfg: Config) -> list[Any]:
-    imports = (cfg.get('custom_imports') or {}).get('imports') or []
-    return [imports] if isinstance(imports, str) else list(imports)
-
-
 def _check_imports(cfg: Config) -> None:
     """Import what the config asks for, of packages that are known."""
-    imports = _imports_of(cfg)
+    imports = custom_imports(cfg)
     for name in imports:
         known = str(name).partition('.')[0] in _PACKAGES
         if not known and name not in sys.modules:
@@ -258,7 +253,7 @@ def config_to_json(cfg: Config) -> dict[str, Any]:
         {'a': {'__tuple__': [1, {'__float__': 'inf'}]}}
     """
     values = {k: v for k, v in cfg.to_dict().items() if k not in OF_THE_RUN}
-    for name in _imports_of(cfg):
+    for name in custom_imports(cfg):
         if str(name).partition('.')[0] not in _PACKAGES:
             raise _no_data(
                 f'custom_imports names {name!r},',

@@ -73,6 +73,13 @@ def walk_dicts(
             yield from walk_dicts(item, (*path, index), skip)
 
 
+def custom_imports(cfg: Mapping) -> list[Any]:
+    """Modules that ``custom_imports`` of a config names."""
+    custom = cfg.get('custom_imports')
+    imports = custom.get('imports') if isinstance(custom, Mapping) else None
+    return [imports] if isinstance(imports, str) else list(imports or ())
+
+
 def copy_tree(value: Any) -> Any:
     """A copy of dicts, lists and tuples that shares what they hold.
 

@@ -3,35 +3,42 @@
 - ``trace``: what one step does with each parameter, by ``value_flow`` (in the
   forward) and ``ready_gradients`` (in the backward);
 - ``reducer``: what DDP will do, predicted from traces;
-- ``explain``: why a parameter has no gradient, and what helps, in words;
-- ``train_step``: models that train in a way of their own, which DDP's
-  wrappers do not call;
-- ``stale_graph``: steps that go through the graph of an earlier one.
+- ``explain``: why a parameter has no gradient, and what helps, in words; and
+  models that train in a way of their own, which DDP's wrappers do not call;
+- ``graph``: tensors, their graphs, and steps that go through an earlier one.
 """
 
-from .code_location import location_in, running_frames
 from .explain import (
     AVERAGE_ALL,
     NO_SEARCH,
     OUTSIDE_FORWARD,
     REPLACE_CHECKPOINTS,
     SEARCH,
+    STEP_REMEDY,
     USE_IN_FORWARD,
+    WRAPPERS,
     Explanation,
     Step,
     Verdict,
+    bypassed_methods,
     explain_step,
     filled,
     group_lines,
+    has_own_train_step,
+    loose_parameters,
     name_lines,
     reasons_in,
     remedy_for,
 )
 from .graph import (
     OpenedOutput,
+    StaleGraphError,
     all_tensors,
+    find_outsiders,
     graph_leaves,
     graph_nodes,
+    kept_tensors,
+    name_stale_graphs,
     named_tensors,
     open_output,
     trainable_tensors,
@@ -43,12 +50,6 @@ from .reducer import (
     predict_failures,
     predict_outcome,
 )
-from .stale_graph import (
-    StaleGraphError,
-    find_outsiders,
-    kept_tensors,
-    name_stale_graphs,
-)
 from .trace import (
     StepUsage,
     UnusedParameter,
@@ -59,13 +60,7 @@ from .trace import (
     trace_step,
     trace_train_step,
 )
-from .train_step import (
-    STEP_REMEDY,
-    WRAPPERS,
-    bypassed_methods,
-    has_own_train_step,
-    loose_parameters,
-)
+from .value_flow import location_in, running_frames
 
 __all__ = [
     'AVERAGE_ALL',

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 from torch.nn.parameter import is_lazy
 
-from .code_location import code_location, reentrant_backward
+from .value_flow import code_location, reentrant_backward
 
 
 @dataclass(frozen=True)

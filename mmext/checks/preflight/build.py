@@ -18,13 +18,13 @@ from torch.nn.parameter import is_lazy
 from ...ops import active_backend
 from ...registry import HOOKS
 from ...utils.training import freeze_modules
-from ..config import copy_tree, join_key, split_key, walk_dicts
+from ..config import Steps, copy_tree, join_key, split_key, walk_dicts
 from ..findings import ErrorCatcher
-from .batches.recipe import Recipe, fit_to_pictures, make_recipe, step_name
-from .blame import find_part
+from .recipe import Recipe, fit_to_pictures, make_recipe, step_name
 from .sandbox import (
     CannotBuildError,
     explain_failure,
+    find_part,
     no_network,
     quiet,
     seeded,
@@ -289,15 +289,21 @@ def _begin_training(cfg: Config) -> None:
             hub.update_info(key, value)
 
 
+def hook_configs(top: Mapping) -> Iterator[tuple[Steps, Any]]:
+    """Hooks of a config, each with its path, as far as they have a form."""
+    named, listed = top.get('default_hooks'), top.get('custom_hooks')
+    for name in named if isinstance(named, Mapping) else ():
+        yield ('default_hooks', name), named[name]
+    if isinstance(listed, list | tuple):
+        for index, hook in enumerate(listed):
+            yield ('custom_hooks', index), hook
+
+
 def _checkpoint(model: nn.Module, cfg: Config) -> list[str]:
     """Checkpoint what a hook of the config will, and say so."""
     ours = HOOKS.get('mmext.ActivationCheckpointHook')
-    named = cfg.get('default_hooks') or {}
-    custom = enumerate(cfg.get('custom_hooks') or ())
-    hooks = [(('default_hooks', name), named[name]) for name in named]
-    hooks += [(('custom_hooks', index), options) for index, options in custom]
     notes = []
-    for path, options in hooks:
+    for path, options in hook_configs(cfg):
         kind = options.get('type') if isinstance(options, Mapping) else None
         if (HOOKS.get(kind) if isinstance(kind, str) else kind) is not ours:
             continue

@@ -11,10 +11,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from ..config import RunnerKind
 from ..ddp import bypassed_methods, has_own_train_step
 from ..findings import Finding, Severity
-from .batches.making import SIGNATURE, make_batches
+from .batches import SIGNATURE, make_batches
 from .build import Built, build_for_preflight
-from .dry_run.run import DryRun, dry_run_model
-from .dry_run.settings import ConfigOptions
+from .dry_run.run import ConfigOptions, DryRun, dry_run_model
 from .parts import Failure
 from .rules.optimizer import optimizer_findings
 from .rules.registry import catch_errors

@@ -10,7 +10,7 @@ that fails does not keep the others from being built.
 import inspect
 import linecache
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -49,9 +49,8 @@ from ..config import (
     walk_nodes,
 )
 from ..findings import ErrorCatcher, frames_of
-from .blame import plain_name
-from .build import Built
-from .sandbox import no_network, no_traces, quiet, seeded
+from .build import Built, hook_configs
+from .sandbox import no_network, no_traces, plain_name, quiet, seeded
 
 _SPLITS = ('train', 'val', 'test')
 # Batches of an epoch where the data are not here: more than any setting in
@@ -419,16 +418,6 @@ class _Builder:
         for index, option in enumerate(options):
             with self.catch_errors(('param_scheduler', index)):
                 self.runner.build_param_scheduler([option])
-
-
-def hook_configs(top: Mapping) -> Iterator[tuple[Steps, Any]]:
-    """Hooks of a config, each with its path, as far as they have a form."""
-    named, listed = top.get('default_hooks'), top.get('custom_hooks')
-    for name in named if isinstance(named, Mapping) else ():
-        yield ('default_hooks', name), named[name]
-    if isinstance(listed, list | tuple):
-        for index, hook in enumerate(listed):
-            yield ('custom_hooks', index), hook
 
 
 def copy_of(value: Any) -> Any:

@@ -35,11 +35,10 @@ from ...utils.safe_load import careful_readers
 from ..config import read_config
 from ..ddp import Prediction, location_in, predict_failures
 from ..findings import ErrorCatcher, frames_of
-from .batches.making import make_batches
+from .batches import make_batches
 from .build import Built, build_for_preflight
 from .dry_run.crashes import modules_of_error
-from .dry_run.run import dry_run_model
-from .dry_run.settings import ConfigOptions, wrappers_of
+from .dry_run.run import ConfigOptions, dry_run_model, wrappers_of
 
 # Part of the message of an error of PyTorch's reducer, or of Gloo, and how
 # the process ended: 'lost' is one that another process did not come to.

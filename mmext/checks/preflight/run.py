@@ -34,9 +34,8 @@ from ..findings import (
     terminal,
 )
 from ..labels.sources import NothingToCheckError
-from .batches.making import KINDS
-from .dry_run.run import DryRun, verdict_table
-from .dry_run.settings import ConfigOptions
+from .batches import KINDS
+from .dry_run.run import ConfigOptions, DryRun, verdict_table
 from .first_steps import run_first_steps
 from .fix import fix_config, fixed_path
 from .parts import build_parts

@@ -7,7 +7,7 @@ from mmengine.config import Config
 from torch import nn
 
 from mmext.checks.config import ConfigDraft, Variable
-from mmext.checks.config.source import config_lines
+from mmext.checks.config.child import config_lines
 
 BASE = """
 names = [dict(a=1, b=dict(c=2, d=3)), dict(a=4)]

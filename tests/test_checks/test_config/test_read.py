@@ -204,7 +204,7 @@ def test_remote_paths_are_not_checked_and_it_says_so(dataset: dict, caplog):
         lines: list[str] = []
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(
-                'mmext.checks.config.data_paths.print_log',
+                'mmext.checks.config.read.print_log',
                 lambda text, **_: lines.append(text),
             )
             check_data_paths(cfg)

@@ -47,17 +47,6 @@ class LossTerm:
 
 
 @dataclass(frozen=True)
-class NormUse:
-    """A batch norm in one step."""
-
-    name: str
-    # Not counting runs in the backward.
-    calls: int
-    # How often it changed its running statistics.
-    updates: int
-
-
-@dataclass(frozen=True)
 class KeptGraph:
     """Tensors with a graph that are on a module after the step."""
 
@@ -78,7 +67,8 @@ class StepRecord:
     step: int
     usage: StepUsage
     losses: tuple[LossTerm, ...] = ()
-    norms: tuple[NormUse, ...] = ()
+    # How often the forward of each trained batch norm ran, if it did.
+    norms: Mapping[str, int] = dataclasses.field(default_factory=dict)
     kept: tuple[KeptGraph, ...] = ()
     # Functions in the graph of the outputs, over which a search for unused
     # parameters would walk in each step.
@@ -133,7 +123,6 @@ class StepRun:
         # Tensors with a graph, which have no copy, stay themselves.
         held = {id(t): t for t in all_tensors(batch) if t.grad_fn is not None}
         data = model.data_preprocessor(copy.deepcopy(batch, held), True)
-        updates = _norm_updates(model)
         state = get_rng_state()
 
         def forward() -> Any:
@@ -148,11 +137,13 @@ class StepRun:
         usage = record_step(
             model, forward, loss_of, self._look, self._backward
         )
-        norms = tuple(
-            NormUse(name, calls, count - updates.get(name, 0))
-            for name, count in _norm_updates(model).items()
-            if (calls := usage.module_calls.get(name))
-        )
+        norms = {
+            name: usage.module_calls[name]
+            for name, norm in model.named_modules()
+            if isinstance(norm, _BatchNorm)
+            and norm.training
+            and name in usage.module_calls
+        }
         bad_module = ''
         if not all(term.finite for term in self._losses):
             bad_module = self._first_bad_module(data, state)
@@ -293,15 +284,6 @@ def _run_without_step(
     finally:
         vars(optim_wrapper).clear()
         vars(optim_wrapper).update(state)
-
-
-def _norm_updates(model: nn.Module) -> dict[str, int]:
-    """How often each trained batch norm has changed its statistics."""
-    return {
-        name: int(norm.num_batches_tracked or 0)
-        for name, norm in model.named_modules()
-        if isinstance(norm, _BatchNorm) and norm.training
-    }
 
 
 @contextmanager

@@ -11,8 +11,8 @@ from mmengine.config import Config
 
 from ...config import join_key
 from ...findings import Finding, Severity, code_location
-from ..blame import UNEXPECTED, error_text, find_part, part_at
 from ..parts import Failure
+from ..sandbox import UNEXPECTED, error_text, find_part, part_at
 from .registry import BUILD, INSTALL
 from .subject import arguments_of
 

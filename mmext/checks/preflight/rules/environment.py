@@ -11,7 +11,7 @@ import torch
 from ....utils.launcher_env import read_launcher_env
 from ...findings import Finding, Severity
 from .registry import ENV, new_finding
-from .subject import SPLITS, Subject, as_mapping
+from .subject import Subject, as_mapping
 
 _DRIVER = Path('/dev/nvidiactl')
 _RANKS = ('RANK', 'LOCAL_RANK', 'WORLD_SIZE')
@@ -132,33 +132,6 @@ def detail_with_gloo(subject: Subject) -> Iterator[Finding]:
             'with TORCH_DISTRIBUTED_DEBUG=DETAIL and the backend gloo, '
             'processes die of a segmentation fault',
             names=('TORCH_DISTRIBUTED_DEBUG',),
-        )
-
-
-@ENV.rule(
-    'ENV005',
-    title='more threads than processors',
-    severity=Severity.INFO,
-    remedy='set OMP_NUM_THREADS=1, or fewer num_workers',
-)
-def many_threads(subject: Subject) -> Iterator[Finding]:
-    """Workers of data loaders, each with OpenMP's threads."""
-    threads, processes = (
-        int(text) if text.isdigit() else 1
-        for name in ('OMP_NUM_THREADS', 'LOCAL_WORLD_SIZE')
-        for text in [subject.environ.get(name, '')]
-    )
-    loaders = (subject.top.get(f'{split}_dataloader') for split in SPLITS)
-    numbers = [as_mapping(loader).get('num_workers') for loader in loaders]
-    workers = max((n for n in numbers if isinstance(n, int)), default=0)
-    cpus = os.cpu_count() or 1
-    count = max(workers, 1) * threads * processes
-    if threads > 1 and count > cpus:
-        yield new_finding(
-            f'{processes} processes with {workers} workers and '
-            f'OMP_NUM_THREADS={threads} are {count} threads, on {cpus} '
-            'processors',
-            names=('OMP_NUM_THREADS',),
         )
 
 

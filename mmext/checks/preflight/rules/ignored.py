@@ -11,6 +11,7 @@ from ...config import (
     RunnerKind,
     bindings,
     config_files,
+    custom_imports,
     join_key,
     key_location,
     used_names,
@@ -201,7 +202,7 @@ def paramwise(subject: Subject) -> Iterator[Finding]:
 )
 def lost_imports(subject: Subject) -> Iterator[Finding]:
     """Modules that a base imports, and the config does not."""
-    own = _imports(subject.top)
+    own = custom_imports(subject.top)
     for file in subject.files[1:] if own else ():
         bound = {
             binding.steps[0] for binding in bindings(subject.tree_of(file))
@@ -209,7 +210,7 @@ def lost_imports(subject: Subject) -> Iterator[Finding]:
         if 'custom_imports' not in bound:
             continue
         base = Config.fromfile(file, import_custom_modules=False).to_dict()
-        lost = [module for module in _imports(base) if module not in own]
+        lost = [module for module in custom_imports(base) if module not in own]
         if lost:
             needed = _is_needed(subject, lost)
             yield new_finding(
@@ -239,11 +240,6 @@ def _is_needed(subject: Subject, modules: Sequence[str]) -> bool:
         ):
             return True
     return False
-
-
-def _imports(top: Mapping) -> list[str]:
-    imports = as_mapping(top.get('custom_imports')).get('imports') or []
-    return [imports] if isinstance(imports, str) else list(imports)
 
 
 @IGN.rule(

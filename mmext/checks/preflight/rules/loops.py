@@ -7,7 +7,7 @@ from typing import NamedTuple
 from ....utils.training import rate_factor
 from ...config import join_key
 from ...findings import Finding, Severity
-from ..parts import hook_configs
+from ..build import hook_configs
 from .registry import HOOK, LOOP, new_finding
 from .subject import SPLITS, Subject, as_mapping, kind_of, sure_name
 

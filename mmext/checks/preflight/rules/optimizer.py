@@ -10,7 +10,7 @@ from torch import nn
 from ....utils.training import merge_groups
 from ...config import find_component
 from ...findings import Finding, Severity
-from ..dry_run.settings import wrappers_of
+from ..dry_run.run import wrappers_of
 from .registry import OPT, count_of, in_words
 
 _KEYS = 'optim_wrapper.paramwise_cfg.custom_keys'

@@ -85,12 +85,6 @@ NORM001 = NORM.declare(
     remedy='use one batch norm for each use, such as SepBN, or a norm '
     'without running statistics, such as GN',
 )
-NORM002 = NORM.declare(
-    'NORM002',
-    title='a batch norm is in an activation checkpoint',
-    severity=Severity.INFO,
-    remedy='none is needed; it is as if momentum were larger',
-)
 WORLD001 = WORLD.declare(
     'WORLD001',
     title='processes do something else than was predicted',
@@ -297,33 +291,23 @@ def _zero_losses(dry_run: DryRun) -> Iterator[Finding]:
 
 def _norms(dry_run: DryRun) -> Iterator[Finding]:
     calls: dict[str, int] = {}
-    updates: dict[str, int] = {}
     for step in dry_run.all_steps():
-        for norm in step.norms:
-            calls[norm.name] = max(calls.get(norm.name, 0), norm.calls)
-            updates[norm.name] = max(updates.get(norm.name, 0), norm.updates)
+        for name, count in step.norms.items():
+            calls[name] = max(calls.get(name, 0), count)
     shared = [name for name, count in calls.items() if count > 1]
-    again = [n for n in calls if calls[n] == 1 and updates[n] > 1]
-    if shared:
-        listed = ', '.join(
-            f'{name} {calls[name]} times' for name in shared[:_MAX_NORMS]
-        )
-        more = len(shared) - _MAX_NORMS
-        rest = f' and {more} more' if more > 0 else ''
-        yield NORM001.finding(
-            'batch norm that runs more than once a step: '
-            f'{listed}{rest}; each run normalises with statistics of its '
-            'own, and evaluation with a mix of them',
-            names=tuple(shared),
-        )
-    if again:
-        yield NORM002.finding(
-            f'{count_of(again, "batch norm")} in activation '
-            'checkpoints: running statistics change '
-            f'{updates[again[0]]} times a step, as the backward runs them '
-            'again',
-            names=tuple(again),
-        )
+    if not shared:
+        return
+    listed = ', '.join(
+        f'{name} {calls[name]} times' for name in shared[:_MAX_NORMS]
+    )
+    more = len(shared) - _MAX_NORMS
+    rest = f' and {more} more' if more > 0 else ''
+    yield NORM001.finding(
+        'batch norm that runs more than once a step: '
+        f'{listed}{rest}; each run normalises with statistics of its '
+        'own, and evaluation with a mix of them',
+        names=tuple(shared),
+    )
 
 
 def dry_run_findings(dry_run: DryRun, current: SyncSettings) -> list[Finding]:

@@ -34,7 +34,7 @@ from ...config import (
     used_names,
     walk_nodes,
 )
-from ..blame import plain_name
+from ..sandbox import plain_name
 
 SPLITS = ('train', 'val', 'test')
 # Names with fewer letters are near to too many others.
@@ -195,7 +195,6 @@ class Subject:
         self.top: dict[str, Any] = cfg.to_dict()
         scope = self.top.get('default_scope')
         self.scope = scope if scope and isinstance(scope, str) else 'mmengine'
-        self._trees: dict[str, ast.Module] = {}
         self._found: dict[tuple, Any] = {}
         self._classes: dict[str, tuple[str, ...]] = {}
 
@@ -223,12 +222,8 @@ class Subject:
 
     def tree_of(self, file: str) -> ast.Module:
         """Syntax tree of one of the files; an empty one of no Python."""
-        if file not in self._trees:
-            text = Path(file).read_text(encoding='utf-8')
-            self._trees[file] = parse_text(
-                text if file.endswith('.py') else ''
-            )
-        return self._trees[file]
+        is_python = file.endswith('.py')
+        return parse_text(Path(file).read_text('utf-8') if is_python else '')
 
     def users(self, name: str) -> list[str]:
         """Files whose code uses a top-level name."""

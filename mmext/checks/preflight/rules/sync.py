@@ -18,8 +18,7 @@ from ...ddp import (
     remedy_for,
 )
 from ...findings import Finding, Severity
-from ..dry_run.run import DryRun
-from ..dry_run.settings import STATIC_GRAPH, ConfigOptions
+from ..dry_run.run import STATIC_GRAPH, ConfigOptions, DryRun
 from .registry import DDP, count_of, in_words
 
 # What --fix does.

@@ -5,7 +5,7 @@ from mmengine.config import Config
 
 import mmext  # noqa: F401
 from mmext.checks.ddp import SyncSettings
-from mmext.checks.preflight.dry_run.settings import ConfigOptions
+from mmext.checks.preflight.dry_run.run import ConfigOptions
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from helpers.preflight_configs import detector, segmentor
 from mmengine.registry import TRANSFORMS, DefaultScope
 from torch import nn
 
-from mmext.checks.preflight.batches.recipe import (
+from mmext.checks.preflight.recipe import (
     Fields,
     class_counts,
     declared_size,

@@ -18,11 +18,11 @@ from mmengine.dataset import Compose, pseudo_collate
 from mmengine.registry import DATASETS, FUNCTIONS, DefaultScope
 from numpy.random import Generator
 
-from ..sandbox import CannotBuildError, explain_failure, no_network, seeded
 from .recipe import Fields, Recipe, step_name
+from .sandbox import CannotBuildError, explain_failure, no_network, seeded
 
 if TYPE_CHECKING:
-    from ..build import Built
+    from .build import Built
 
 # 'real' is read from the data of the config, the others are made up.
 KINDS = ('normal', 'empty', 'one-class', 'crowded', 'real')

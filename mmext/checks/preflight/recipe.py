@@ -15,8 +15,8 @@ from mmengine.model import BaseModel
 from mmengine.registry import TRANSFORMS, DefaultScope
 from torch import nn
 
-from ...config import dataset_configs, inner_dataset_configs, walk_dicts
-from ..blame import plain_name
+from ..config import dataset_configs, inner_dataset_configs, walk_dicts
+from .sandbox import plain_name
 
 # Steps of the hosts that add to a sample, or pack it; all the others of
 # theirs read a file, or change nothing but pixels and places.

@@ -16,13 +16,13 @@ from helpers.preflight_configs import (
 from mmengine.registry import DefaultScope
 
 from mmext.checks.ddp import trace_train_step
-from mmext.checks.preflight.batches.making import (
+from mmext.checks.preflight.batches import (
     fake_batch,
     make_batches,
     real_batches,
 )
-from mmext.checks.preflight.batches.recipe import Fields, Recipe
 from mmext.checks.preflight.build import build_for_preflight
+from mmext.checks.preflight.recipe import Fields, Recipe
 from mmext.checks.preflight.sandbox import CannotBuildError
 
 BOXES = Fields(boxes=True, labels=True)
