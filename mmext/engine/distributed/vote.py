@@ -1,5 +1,7 @@
 """Let all processes learn in the same step that one of them has failed."""
 
+import time
+from collections.abc import Callable
 from datetime import timedelta
 from enum import IntEnum
 from typing import Any
@@ -13,7 +15,7 @@ from .watch import group_timeout_s
 # For a process that fails: how long it waits for others to come to the end of
 # their backward. They may be waiting for it in a collective of the forward.
 _FAILED_TIMEOUT_S = 10
-
+_POLL_S = 0.05
 
 # Bits of the number that is reduced by "or": one of the votes, of the steps
 # modulo 16, and of the two answers to whether the data are at their end. Where
@@ -95,6 +97,34 @@ class StepVote:
         if result not in _ANYWHERE and locations.bit_count() != 2:
             raise peers_elsewhere(self.exchange((self.rank, step, at_end)))
         return result
+
+    def largest(self, number: int, wait: Callable[[], Any]) -> int:
+        """The largest number of all processes.
+
+        While others do not give theirs, ``wait`` is called again and again,
+        and this process can handle signals.
+
+        Raises:
+            PeerError: If another process is gone, or does not answer in time.
+        """
+        if self._group is None:
+            return number
+        result = torch.tensor([number])
+        try:
+            work = dist.all_reduce(
+                result, dist.ReduceOp.MAX, self._group, async_op=True
+            )
+            # Processes that are equally fast do not wait for a full interval.
+            pause_s = _POLL_S / 512
+            while not work.is_completed():
+                time.sleep(pause_s)
+                pause_s = min(2 * pause_s, _POLL_S)
+                if pause_s == _POLL_S:
+                    wait()
+            work.wait()
+        except RuntimeError as error:
+            raise peer_gone(error) from error
+        return int(result)
 
     def exchange(self, value: Any) -> list[Any]:
         """Send a picklable object to all, and get those of all.
