@@ -20,8 +20,6 @@ from .hooks import (
     LabelRangeHook,
     LabelReportHook,
     LossBalancerHook,
-    MAEVisualizationHook,
-    draw_reconstruction,
 )
 from .launch import (
     close_process_group,
@@ -51,7 +49,6 @@ __all__ = [
     'LabelRangeHook',
     'LabelReportHook',
     'LossBalancerHook',
-    'MAEVisualizationHook',
     'MergedOptimWrapperConstructor',
     'NoResumableCheckpointError',
     'PortableRunner',
@@ -62,7 +59,6 @@ __all__ = [
     'check_complete',
     'checkpoint_metainfo',
     'close_process_group',
-    'draw_reconstruction',
     'freeze_modules',
     'get_rng_state',
     'init_process_group',

@@ -7,7 +7,6 @@ from .graceful_stop import GracefulExit, GracefulStopHook
 from .label_range import EvaluationLabelHook, LabelRangeHook
 from .label_report import LabelReportHook
 from .loss_balancer import LossBalancerHook
-from .mae_visualization import MAEVisualizationHook, draw_reconstruction
 
 __all__ = [
     'ActivationCheckpointHook',
@@ -19,6 +18,4 @@ __all__ = [
     'LabelRangeHook',
     'LabelReportHook',
     'LossBalancerHook',
-    'MAEVisualizationHook',
-    'draw_reconstruction',
 ]
