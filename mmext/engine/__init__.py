@@ -10,17 +10,16 @@ from .checkpoint import (
     write_pretrained,
 )
 from .class_rows import checkpoint_metainfo
-from .hooks import (
-    ActivationCheckpointHook,
-    AtomicCheckpointHook,
+from .hooks.activation_checkpoint import ActivationCheckpointHook
+from .hooks.checkpoint import AtomicCheckpointHook
+from .hooks.graceful_stop import GracefulExit, GracefulStopHook
+from .hooks.label_range import (
     ClassCountCheckHook,
     EvaluationLabelHook,
-    GracefulExit,
-    GracefulStopHook,
     LabelRangeHook,
-    LabelReportHook,
-    LossBalancerHook,
 )
+from .hooks.label_report import LabelReportHook
+from .hooks.loss_balancer import LossBalancerHook
 from .launch import (
     close_process_group,
     init_process_group,

@@ -60,8 +60,7 @@ from .hooks.checkpoint import AtomicCheckpointHook
 from .hooks.graceful_stop import GracefulStopHook
 from .hooks.label_range import EvaluationLabelHook
 from .hooks.loss_balancer import LossBalancerHook
-from .hooks.progress import ProgressHook, shorten_console
-from .hooks.rank_watch import RankWatchHook
+from .hooks.progress import ProgressHook, RankWatchHook, shorten_console
 from .launch import (
     DEFAULT_TIMEOUT_S,
     choose_backend,

@@ -4,8 +4,7 @@
   :mod:`mmext.checks.ddp`;
 - ``report``: the errors and their texts;
 - ``counter`` and ``vote``: what is checked in every step, in each process and
-  between them;
-- ``replicas``: whether the copies of a model are still the same;
+  between them, and whether the copies of a model are still the same;
 - ``watch``: which process is missing, and where it was last seen.
 """
 

@@ -23,9 +23,15 @@ from torch.nn.parallel import DistributedDataParallel
 from ...checks.ddp import graph_leaves
 from ...registry import OPTIM_WRAPPERS
 from ..distributed import unwrap_model
-from .aggregators import build_aggregator, get_state, of_tasks, set_state
+from .aggregators import (
+    TaskGradients,
+    build_aggregator,
+    get_state,
+    layout_of,
+    of_tasks,
+    set_state,
+)
 from .cpu_amp import CPU_VERSIONS, CpuAmpOptimWrapper
-from .task_gradients import TaskGradients, layout_of
 
 
 class _GradientSurgery:
@@ -38,7 +44,6 @@ class _GradientSurgery:
         self,
         aggregator: Any,
         seed: int = 0,
-        weigh_heads: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -53,13 +58,6 @@ class _GradientSurgery:
         # Of the tasks with a truth, where not all have one; with the state
         # that each was built with.
         self._partial: dict[tuple[int, ...], tuple[nn.Module, dict]] = {}
-        if weigh_heads and not hasattr(self.aggregator, 'weighting'):
-            raise ValueError(
-                'weigh_heads needs an aggregator that gives each task a '
-                f'weight, such as NashMTL or FairGrad, got {self.aggregator}; '
-                'leave weigh_heads out'
-            )
-        self.weigh_heads = weigh_heads
         self.seed, self._num_updates = seed, 0
         self._ddp: DistributedDataParallel | None = None
         self._known: set[int] = set()
@@ -246,7 +244,7 @@ class _GradientSurgery:
     def _combine(self) -> None:
         gradients = self._block = self._reduced(self._gradients)
         self._gradients = None
-        matrix, factor, weights = gradients.matrix, 1.0, None
+        matrix, factor = gradients.matrix, 1.0
         if not gradients.shared:
             combined = matrix.sum(0)
         elif not gradients.flat.sum().isfinite():
@@ -258,7 +256,7 @@ class _GradientSurgery:
                 factor = scaler.get_scale()
                 matrix.div_(factor)
             with self._seeded():
-                combined, weights = self._aggregate(matrix)
+                combined = self._aggregate(matrix)
             if combined._base is not None:
                 # Not a part of the block, which is used again.
                 combined = combined.clone()
@@ -269,24 +267,21 @@ class _GradientSurgery:
                     f'finite, of gradients with the norms {norms}'
                 )
         self._num_updates += 1
-        gradients.set_gradients(combined, factor, weights)
+        gradients.set_gradients(combined, factor)
 
-    def _aggregate(self, matrix: Tensor) -> tuple[Tensor, Tensor]:
-        """The combination, and the weights ``(K,)`` of what is of one task.
+    def _aggregate(self, matrix: Tensor) -> Tensor:
+        """The combination of the rows.
 
         A task without a valid label has a row of 0, which changes what many
         aggregators make of the others: it is left out.
         """
-        count, weights = len(matrix), matrix.new_ones(len(matrix))
+        count = len(matrix)
         tasks = matrix.any(1).nonzero().flatten().tolist()
         aggregator = self._aggregator_of(tasks, count)
         if aggregator is None:
-            return matrix.sum(0), weights
-        rows = matrix if len(tasks) == count else matrix[tasks]
+            return matrix.sum(0)
         try:
-            if not self.weigh_heads:
-                return aggregator(rows), weights
-            weights[tasks] = aggregator.weighting(rows)
+            return aggregator(matrix if len(tasks) == count else matrix[tasks])
         except ValueError as error:
             raise ValueError(
                 f'{aggregator} cannot combine these gradients: {error}. '
@@ -294,7 +289,6 @@ class _GradientSurgery:
                 'window, or reach what is shared; use larger batches, or '
                 'another aggregator'
             ) from error
-        return weights[tasks] @ rows, weights
 
     def _aggregator_of(
         self, tasks: Sequence[int], count: int
@@ -427,10 +421,6 @@ class GradientSurgeryOptimWrapper(_GradientSurgery, OptimWrapper):
         aggregator: See :func:`~mmext.engine.optim.aggregators.\
 build_aggregator`: ``'PCGrad'``, ``dict(type='CAGrad', c=0.5)``.
         seed: Of the random numbers of the aggregator.
-        weigh_heads: Whether the weight that the aggregator gives a task is
-            also that of the gradient of what only this task reaches, as in
-            the code of the papers of Nash-MTL and FairGrad. By default it
-            is 1, as in TorchJD.
         **kwargs: ``optimizer``, ``accumulative_counts`` and ``clip_grad`` of
             MMEngine's ``OptimWrapper``; what is clipped is the result.
 
@@ -438,8 +428,7 @@ build_aggregator`: ``'PCGrad'``, ``dict(type='CAGrad', c=0.5)``.
         ImportError: If TorchJD, or what it needs for this aggregator, is
             missing.
         TypeError: In a step, if the model does not give a loss for each task.
-        ValueError: If there is no such aggregator, or it has no weights for
-            ``weigh_heads``; in a step, if the wrapper
+        ValueError: If there is no such aggregator; in a step, if the wrapper
             of the model has ``static_graph``.
         FloatingPointError: In a step, if the aggregator makes something that
             is not finite from gradients that are.
