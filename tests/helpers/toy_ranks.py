@@ -226,13 +226,12 @@ def results_of_ranks(function, folder):
         except Exception as error:
             result = {'error': type(error).__name__, 'text': str(error)}
         (folder / f'{rank}.json').write_text(json.dumps(result))
-        if 'error' in result:
-            # The group may be in the middle of a step: no barrier any more.
-            end = time.monotonic() + 30
-            other = folder / f'{1 - rank}.json'
-            while not other.exists() and time.monotonic() < end:
-                time.sleep(0.01)
-            os._exit(0)
+        # The group may be in the middle of a step: no barrier any more.
+        end = time.monotonic() + 60
+        other = folder / f'{1 - rank}.json'
+        while not other.exists() and time.monotonic() < end:
+            time.sleep(0.01)
+        os._exit(0)
 
     ranks = run_on_ranks(run, 2, folder / 'out')
     assert ranks.wait() == [0, 0], ranks.output(0) + ranks.output(1)
