@@ -78,6 +78,8 @@ class StepVote:
         self.rank = dist.get_rank()
         self.size = dist.get_world_size(process_group)
         self.timeout_s = group_timeout_s(process_group)
+        self._work: dist.Work | None = None
+        self._numbers = torch.tensor([0])
         self._group = None
         if self.size > 1:
             whole = process_group is dist.group.WORLD
@@ -122,33 +124,38 @@ class StepVote:
             raise peers_elsewhere(self.exchange((self.rank, step, at_end)))
         return result
 
-    def largest(self, number: int, wait: Callable[[], Any]) -> int:
-        """The largest number of all processes.
+    def begin_largest(self, number: int) -> None:
+        """Give a number, of which :meth:`end_largest` has the largest."""
+        self._numbers = torch.tensor([number])
+        if self._group is not None:
+            self._work = dist.all_reduce(
+                self._numbers, dist.ReduceOp.MAX, self._group, async_op=True
+            )
 
-        While others do not give theirs, ``wait`` is called again and again,
-        and this process can handle signals.
+    def end_largest(self, wait: Callable[[], Any]) -> int:
+        """The largest number that a process has given; 0 if none was begun.
+
+        While others have not given theirs, ``wait`` is called again and
+        again, and this process can handle signals.
 
         Raises:
             PeerError: If another process is gone, or does not answer in time.
         """
-        if self._group is None:
-            return number
-        result = torch.tensor([number])
+        # Processes that are equally fast do not wait for a full interval.
+        pause_s = _POLL_S / 512
         try:
-            work = dist.all_reduce(
-                result, dist.ReduceOp.MAX, self._group, async_op=True
-            )
-            # Processes that are equally fast do not wait for a full interval.
-            pause_s = _POLL_S / 512
-            while not work.is_completed():
+            while self._work is not None and not self._work.is_completed():
                 time.sleep(pause_s)
                 pause_s = min(2 * pause_s, _POLL_S)
                 if pause_s == _POLL_S:
                     wait()
-            work.wait()
+            if self._work is not None:
+                self._work.wait()
         except RuntimeError as error:
             raise peer_gone(error) from error
-        return int(result)
+        result = int(self._numbers)
+        self._work, self._numbers = None, torch.tensor([0])
+        return result
 
     def exchange(self, value: Any) -> list[Any]:
         """Send a picklable object to all, and get those of all.

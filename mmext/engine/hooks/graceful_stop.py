@@ -54,8 +54,9 @@ class GracefulStopHook(Hook):
     is left at once and done on resume. A later signal ends the process
     immediately, without a checkpoint.
 
-    With several processes, they agree after each step, by a reduction of one
-    number over Gloo, whether one of them has got a signal. A validation has
+    With several processes, they begin a reduction of one number over Gloo
+    after each step, and learn after the next one whether one of them has got
+    a signal. A validation has
     no collectives until its metrics are gathered, and may be uneven: there,
     each rank looks after each batch for a note of the others in the store,
     and all agree once, when they leave it or have come to its end.
@@ -139,11 +140,19 @@ class GracefulStopHook(Hook):
 
     # Agreement -------------------------------------------------------------
 
-    def _agree(self) -> bool:
-        """Whether any rank has got a signal. All come here together."""
+    def _agree(self, *, now: bool = True) -> bool:
+        """Whether any rank has got a signal. All come here together.
+
+        If not ``now``, whether one had got it the last time: nothing is waited
+        for, and a rank that is in another step is found by the vote of DDP.
+        """
         if self._vote is None:
             return self._signum is not None
-        signum = self._vote.largest(self._signum or 0, self._note)
+        signum = self._vote.end_largest(self._note)
+        if not signum:
+            self._vote.begin_largest(self._signum or 0)
+            if now:
+                signum = self._vote.end_largest(self._note)
         self._signum = signum or self._signum
         return signum > 0
 
@@ -174,7 +183,7 @@ class GracefulStopHook(Hook):
         outputs: dict | None = None,
     ) -> None:
         """Stop after this step, if a rank has got a signal."""
-        if self._agree():
+        if self._agree(now=False):
             val_due = getattr(runner.train_loop, 'is_val_due_after', None)
             self._stop(
                 runner,
