@@ -464,18 +464,15 @@ class PortableRunner(CheckpointingRunner):
     ) -> None:
         """Register all hooks, and those that every run has."""
         super().register_hooks(default_hooks, custom_hooks)
-        if not any(isinstance(hook, GracefulStopHook) for hook in self.hooks):
-            self.register_hook(GracefulStopHook())
-        self.register_hook(ProgressHook())
+        kinds = [GracefulStopHook, ProgressHook, EvaluationLabelHook]
         if self.distributed:
-            self.register_hook(RankWatchHook())
-        if not any(isinstance(h, EvaluationLabelHook) for h in self.hooks):
-            self.register_hook(EvaluationLabelHook())
+            kinds.append(RankWatchHook)
         balancer = getattr(unwrap_model(self.model), 'balancer', None)
-        if hasattr(balancer, 'get_state') and not any(
-            isinstance(hook, LossBalancerHook) for hook in self.hooks
-        ):
-            self.register_hook(LossBalancerHook())
+        if hasattr(balancer, 'get_state'):
+            kinds.append(LossBalancerHook)
+        for kind in kinds:
+            if not any(isinstance(hook, kind) for hook in self.hooks):
+                self.register_hook(kind())
         if self._frozen:
             self.register_hook(FreezeHook(list(self._frozen)))
         names = self.cfg.get('activation_checkpointing')
