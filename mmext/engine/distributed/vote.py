@@ -79,7 +79,6 @@ class StepVote:
         self.size = dist.get_world_size(process_group)
         self.timeout_s = group_timeout_s(process_group)
         self._work: dist.Work | None = None
-        self._numbers = torch.tensor([0])
         self._group = None
         if self.size > 1:
             whole = process_group is dist.group.WORLD
@@ -127,10 +126,9 @@ class StepVote:
     def begin_largest(self, number: int) -> None:
         """Give a number, of which :meth:`end_largest` has the largest."""
         self._numbers = torch.tensor([number])
-        if self._group is not None:
-            self._work = dist.all_reduce(
-                self._numbers, dist.ReduceOp.MAX, self._group, async_op=True
-            )
+        self._work = dist.all_reduce(
+            self._numbers, dist.ReduceOp.MAX, self._group, async_op=True
+        )
 
     def end_largest(self, wait: Callable[[], Any]) -> int:
         """The largest number that a process has given; 0 if none was begun.
@@ -141,21 +139,21 @@ class StepVote:
         Raises:
             PeerError: If another process is gone, or does not answer in time.
         """
+        if self._work is None:
+            return 0
         # Processes that are equally fast do not wait for a full interval.
         pause_s = _POLL_S / 512
         try:
-            while self._work is not None and not self._work.is_completed():
+            while not self._work.is_completed():
                 time.sleep(pause_s)
                 pause_s = min(2 * pause_s, _POLL_S)
                 if pause_s == _POLL_S:
                     wait()
-            if self._work is not None:
-                self._work.wait()
+            self._work.wait()
         except RuntimeError as error:
             raise peer_gone(error) from error
-        result = int(self._numbers)
-        self._work, self._numbers = None, torch.tensor([0])
-        return result
+        self._work = None
+        return int(self._numbers)
 
     def exchange(self, value: Any) -> list[Any]:
         """Send a picklable object to all, and get those of all.

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from mmengine.dist import barrier, is_distributed, is_main_process
+from mmengine.dist import barrier, get_world_size, is_main_process
 from mmengine.hooks import EMAHook, Hook
 from mmengine.runner import Runner
 from torch import distributed as dist
@@ -170,7 +170,7 @@ class GracefulStopHook(Hook):
         """Take over the signals, and join the other ranks."""
         self._key = f'mmext/stop{next(_TRAININGS)}'
         self._signum = self._vote = None
-        if is_distributed():
+        if get_world_size() > 1:
             self._vote = StepVote(dist.group.WORLD)
         self._training = True
         self.install()
