@@ -5,8 +5,8 @@ import inspect
 import multiprocessing.util
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -45,13 +45,10 @@ from ..utils.training import rate_factor
 from .checkpoint import CheckpointingRunner, work_dir_lock
 from .distributed import (
     CHECKPOINT,
-    PeerError,
     current_watch,
-    is_peer_error,
     keep_parameter_names,
     model_wrapper_config,
     note_phase,
-    peer_gone,
     unwrap_model,
     watched_run,
 )
@@ -498,7 +495,7 @@ class PortableRunner(CheckpointingRunner):
         if is_main_process():
             lock = work_dir_lock(self.work_dir)
         try:
-            with _all_ranks(), lock:
+            with watched_run(), lock:
                 self._write_config()
                 return super().train()
         finally:
@@ -508,22 +505,10 @@ class PortableRunner(CheckpointingRunner):
 
     def val(self) -> dict:
         """Validate; raises as :meth:`train` does."""
-        with _all_ranks():
+        with watched_run():
             return super().val()
 
     def test(self) -> dict:
         """Test; raises as :meth:`train` does."""
-        with _all_ranks():
+        with watched_run():
             return super().test()
-
-
-@contextmanager
-def _all_ranks() -> Iterator[None]:
-    """A part of a run that needs all ranks; errors say which is missing."""
-    with watched_run((PeerError,)):
-        try:
-            yield
-        except RuntimeError as error:
-            if current_watch() is not None and is_peer_error(error):
-                raise peer_gone(error) from error
-            raise
