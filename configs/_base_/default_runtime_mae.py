@@ -5,14 +5,7 @@ _base_ = './default_runtime.py'
 default_hooks = dict(
     checkpoint=dict(interval=10, save_best=None, rule=None),
     class_count=None,
-    # Pictures, masked and reconstructed, of the first batch of every tenth
-    # epoch.
-    visualization=dict(
-        _delete_=True,
-        type='mmext.MAEVisualizationHook',
-        _scope_='mmdet',
-        interval=10,
-    ),
+    visualization=None,
 )
 
 visualizer = dict(

@@ -14,12 +14,12 @@ import torch
 from mmcv.transforms import LoadImageFromFile, Resize
 from mmengine.dataset import pseudo_collate
 from mmengine.registry import TRANSFORMS, DefaultScope
+from mmengine.structures import BaseDataElement
 from PIL import Image, UnidentifiedImageError
 from torch import nn
 
 from ..datasets import PICTURE_SUFFIXES
 from ..datasets.transforms import PackImages
-from ..engine import draw_reconstruction
 from ..models import MAE
 from .detector import inference_pipeline
 
@@ -201,12 +201,24 @@ def _to_detections(
     )
 
 
+def _draw_reconstruction(sample: BaseDataElement) -> np.ndarray:
+    """``(H, 3 W + 8, 3)``: three pictures with white gaps of 4 pixels."""
+    images = [
+        sample.get(name).permute(1, 2, 0).cpu().numpy()
+        for name in ('original', 'masked', 'reconstructed')
+    ]
+    if images[0].shape[2] == 1:
+        images = [image.repeat(3, 2) for image in images]
+    gap = np.full((len(images[0]), 4, 3), 255, np.uint8)
+    return np.concatenate([images[0], gap, images[1], gap, images[2]], 1)
+
+
 def _to_prediction(
     path: Path, image: np.ndarray, sample: object, score_thr: float
 ) -> Prediction:
     """What is in one data sample, whatever kind of model it is from."""
     if hasattr(sample, 'pred_loss'):
-        picture = draw_reconstruction(sample)
+        picture = _draw_reconstruction(sample)
         return Reconstruction(path, picture, float(sample.pred_loss))
     if hasattr(sample, 'pred_instances') or not hasattr(
         sample, 'pred_sem_seg'

@@ -21,9 +21,8 @@ from ..checks.config import (
     read_config,
     unknown_loader_keys,
 )
-from ..engine import close_process_group, resolve_device
+from ..engine import GracefulExit, close_process_group, resolve_device
 from ..engine.distributed import PeerError, note_failure
-from ..engine.hooks import GracefulExit
 from ..utils.files import atomic_path, check_outputs
 from ..utils.launcher_env import read_launcher_env
 from ..utils.safe_load import careful_readers

@@ -10,19 +10,16 @@ from .checkpoint import (
     write_pretrained,
 )
 from .class_rows import checkpoint_metainfo
-from .hooks import (
-    ActivationCheckpointHook,
-    AtomicCheckpointHook,
+from .hooks.activation_checkpoint import ActivationCheckpointHook
+from .hooks.checkpoint import AtomicCheckpointHook
+from .hooks.graceful_stop import GracefulExit, GracefulStopHook
+from .hooks.label_range import (
     ClassCountCheckHook,
     EvaluationLabelHook,
-    GracefulExit,
-    GracefulStopHook,
     LabelRangeHook,
-    LabelReportHook,
-    LossBalancerHook,
-    MAEVisualizationHook,
-    draw_reconstruction,
 )
+from .hooks.label_report import LabelReportHook
+from .hooks.loss_balancer import LossBalancerHook
 from .launch import (
     close_process_group,
     init_process_group,
@@ -51,7 +48,6 @@ __all__ = [
     'LabelRangeHook',
     'LabelReportHook',
     'LossBalancerHook',
-    'MAEVisualizationHook',
     'MergedOptimWrapperConstructor',
     'NoResumableCheckpointError',
     'PortableRunner',
@@ -62,7 +58,6 @@ __all__ = [
     'check_complete',
     'checkpoint_metainfo',
     'close_process_group',
-    'draw_reconstruction',
     'freeze_modules',
     'get_rng_state',
     'init_process_group',

@@ -5,8 +5,8 @@ import inspect
 import multiprocessing.util
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -45,13 +45,10 @@ from ..utils.training import rate_factor
 from .checkpoint import CheckpointingRunner, work_dir_lock
 from .distributed import (
     CHECKPOINT,
-    PeerError,
     current_watch,
-    is_peer_error,
     keep_parameter_names,
     model_wrapper_config,
     note_phase,
-    peer_gone,
     unwrap_model,
     watched_run,
 )
@@ -60,8 +57,7 @@ from .hooks.checkpoint import AtomicCheckpointHook
 from .hooks.graceful_stop import GracefulStopHook
 from .hooks.label_range import EvaluationLabelHook
 from .hooks.loss_balancer import LossBalancerHook
-from .hooks.progress import ProgressHook, shorten_console
-from .hooks.rank_watch import RankWatchHook
+from .hooks.progress import ProgressHook, RankWatchHook, shorten_console
 from .launch import (
     DEFAULT_TIMEOUT_S,
     choose_backend,
@@ -465,18 +461,15 @@ class PortableRunner(CheckpointingRunner):
     ) -> None:
         """Register all hooks, and those that every run has."""
         super().register_hooks(default_hooks, custom_hooks)
-        if not any(isinstance(hook, GracefulStopHook) for hook in self.hooks):
-            self.register_hook(GracefulStopHook())
-        self.register_hook(ProgressHook())
+        kinds = [GracefulStopHook, ProgressHook, EvaluationLabelHook]
         if self.distributed:
-            self.register_hook(RankWatchHook())
-        if not any(isinstance(h, EvaluationLabelHook) for h in self.hooks):
-            self.register_hook(EvaluationLabelHook())
+            kinds.append(RankWatchHook)
         balancer = getattr(unwrap_model(self.model), 'balancer', None)
-        if hasattr(balancer, 'get_state') and not any(
-            isinstance(hook, LossBalancerHook) for hook in self.hooks
-        ):
-            self.register_hook(LossBalancerHook())
+        if hasattr(balancer, 'get_state'):
+            kinds.append(LossBalancerHook)
+        for kind in kinds:
+            if not any(isinstance(hook, kind) for hook in self.hooks):
+                self.register_hook(kind())
         if self._frozen:
             self.register_hook(FreezeHook(list(self._frozen)))
         names = self.cfg.get('activation_checkpointing')
@@ -502,7 +495,7 @@ class PortableRunner(CheckpointingRunner):
         if is_main_process():
             lock = work_dir_lock(self.work_dir)
         try:
-            with _all_ranks(), lock:
+            with watched_run(), lock:
                 self._write_config()
                 return super().train()
         finally:
@@ -512,22 +505,10 @@ class PortableRunner(CheckpointingRunner):
 
     def val(self) -> dict:
         """Validate; raises as :meth:`train` does."""
-        with _all_ranks():
+        with watched_run():
             return super().val()
 
     def test(self) -> dict:
         """Test; raises as :meth:`train` does."""
-        with _all_ranks():
+        with watched_run():
             return super().test()
-
-
-@contextmanager
-def _all_ranks() -> Iterator[None]:
-    """A part of a run that needs all ranks; errors say which is missing."""
-    with watched_run((PeerError,)):
-        try:
-            yield
-        except RuntimeError as error:
-            if current_watch() is not None and is_peer_error(error):
-                raise peer_gone(error) from error
-            raise

@@ -77,18 +77,18 @@ class FaultyModel(ToyModel):
 
 @DATA_SAMPLERS.register_module(force=True)
 class UnevenSampler(DefaultSampler):
-    """Fewer samples on rank 1; with ``lies``, its length does not say so."""
+    """Fewer samples on rank 1."""
 
-    def __init__(self, dataset, missing=2, lies=False, **kwargs):
+    def __init__(self, dataset, missing=2, **kwargs):
         super().__init__(dataset, **kwargs)
-        self.missing, self.lies = missing * is_rank(1), lies
+        self.missing = missing * is_rank(1)
 
     def __iter__(self):
         indices = list(super().__iter__())
         return iter(indices[: len(indices) - self.missing])
 
     def __len__(self):
-        return super().__len__() - (0 if self.lies else self.missing)
+        return super().__len__() - self.missing
 
 
 @OPTIM_WRAPPERS.register_module(force=True)

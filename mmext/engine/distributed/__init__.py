@@ -4,25 +4,22 @@
   :mod:`mmext.checks.ddp`;
 - ``report``: the errors and their texts;
 - ``counter`` and ``vote``: what is checked in every step, in each process and
-  between them;
-- ``replicas``: whether the copies of a model are still the same;
+  between them, and whether the copies of a model are still the same;
 - ``watch``: which process is missing, and where it was last seen.
 """
 
-from .report import GradientSyncError, PeerError, is_peer_error, peer_gone
+from .report import GradientSyncError, PeerError, watched_run
 from .vote import StepVote, Vote
 from .watch import (
     CHECKPOINT,
     RankWatch,
     current_watch,
-    group_timeout_s,
     lost_ranks,
     missing_ranks,
     note_failure,
     note_phase,
     start_watch,
     stop_watch,
-    watched_run,
 )
 from .wrapper import (
     DistributedDataParallel,
@@ -40,15 +37,12 @@ __all__ = [
     'StepVote',
     'Vote',
     'current_watch',
-    'group_timeout_s',
-    'is_peer_error',
     'keep_parameter_names',
     'lost_ranks',
     'missing_ranks',
     'model_wrapper_config',
     'note_failure',
     'note_phase',
-    'peer_gone',
     'start_watch',
     'stop_watch',
     'unwrap_model',

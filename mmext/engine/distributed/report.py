@@ -7,7 +7,8 @@ why a parameter has no gradient, and what to do, is worded in
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from torch import distributed as dist
@@ -24,7 +25,7 @@ from ...checks.ddp import (
     group_lines,
     predict_outcome,
 )
-from .watch import lost_ranks, missing_ranks
+from .watch import current_watch, lost_ranks, missing_ranks, note_failure
 
 _HEAD = (
     'the gradients of this step cannot be averaged over the processes '
@@ -89,6 +90,30 @@ def peer_gone(error: Exception) -> PeerError:
         f'another process {what}: {missing}. This one got: '
         f'{text.splitlines()[0] if text else type(error).__name__}'
     )
+
+
+@contextmanager
+def watched_run() -> Iterator[None]:
+    """A part of a run that needs all ranks: none may leave before it is over.
+
+    Errors of collectives say which rank is missing.
+    """
+    watch = current_watch()
+    if watch is None:
+        yield
+        return
+    watch.in_run, watch.own.finished = True, False
+    try:
+        try:
+            yield
+        except RuntimeError as error:
+            if is_peer_error(error):
+                raise peer_gone(error) from error
+            raise
+    except BaseException as error:
+        note_failure(error, gave_up=isinstance(error, PeerError))
+        raise
+    watch.finish()
 
 
 def peers_elsewhere(locations: Sequence[tuple[int, int, bool]]) -> PeerError:

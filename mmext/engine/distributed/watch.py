@@ -22,8 +22,7 @@ import threading
 import time
 import traceback
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -520,24 +519,3 @@ def missing_ranks() -> str:
 def lost_ranks() -> list[int]:
     """Ranks that have failed or ended before the run was over."""
     return [] if _watch is None else _watch.lost_ranks()
-
-
-@contextmanager
-def watched_run(
-    peer_errors: tuple[type[BaseException], ...] = (),
-) -> Iterator[None]:
-    """What all ranks do together: none may leave before it is over.
-
-    ``peer_errors`` are those of a rank that gave up on another one.
-    """
-    watch = _watch
-    if watch is None:
-        yield
-        return
-    watch.in_run, watch.own.finished = True, False
-    try:
-        yield
-    except BaseException as error:
-        note_failure(error, gave_up=isinstance(error, peer_errors))
-        raise
-    watch.finish()

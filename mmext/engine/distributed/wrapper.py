@@ -33,7 +33,6 @@ from ...checks.ddp import (
 )
 from ...registry import MODEL_WRAPPERS
 from .counter import GradientCheck, Lack
-from .replicas import Doubt, ReplicaReport, drift_of, replica_sums
 from .report import (
     GradientSyncError,
     PeerError,
@@ -42,7 +41,14 @@ from .report import (
     peer_failed,
     peer_gone,
 )
-from .vote import StepVote, Vote
+from .vote import (
+    Doubt,
+    ReplicaReport,
+    StepVote,
+    Vote,
+    drift_of,
+    replica_sums,
+)
 from .watch import note_phase
 
 # PyTorch has renamed it; by the old name, False leaves buffers different even

@@ -1,24 +1,6 @@
-"""Hooks: stops, checkpoints, and checks of a training."""
+"""Hooks: stops, checkpoints, and checks of a training.
 
-from .activation_checkpoint import ActivationCheckpointHook
-from .checkpoint import AtomicCheckpointHook
-from .class_count_check import ClassCountCheckHook
-from .graceful_stop import GracefulExit, GracefulStopHook
-from .label_range import EvaluationLabelHook, LabelRangeHook
-from .label_report import LabelReportHook
-from .loss_balancer import LossBalancerHook
-from .mae_visualization import MAEVisualizationHook, draw_reconstruction
+Those for configs are named in :mod:`mmext.engine`.
+"""
 
-__all__ = [
-    'ActivationCheckpointHook',
-    'AtomicCheckpointHook',
-    'ClassCountCheckHook',
-    'EvaluationLabelHook',
-    'GracefulExit',
-    'GracefulStopHook',
-    'LabelRangeHook',
-    'LabelReportHook',
-    'LossBalancerHook',
-    'MAEVisualizationHook',
-    'draw_reconstruction',
-]
+__all__: list[str] = []

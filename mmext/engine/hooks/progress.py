@@ -1,4 +1,7 @@
-"""What a run prints: short rows of progress; the log file has the rest."""
+"""Where a run is: short rows for the user, notes for the watch of its ranks.
+
+What the rows leave out is in the log file.
+"""
 
 import logging
 import time
@@ -10,7 +13,9 @@ import torch
 from mmengine.dist import is_main_process
 from mmengine.hooks import Hook, LoggerHook
 from mmengine.logging import MMLogger
-from mmengine.runner import Runner
+from mmengine.runner import EpochBasedTrainLoop, Runner
+
+from ..distributed import DistributedDataParallel, note_phase
 
 # Functions of MMEngine that log hooks, environment and config, that there is
 # no SyncBN, and all parts of the loss; then lines for each parameter.
@@ -112,3 +117,70 @@ class ProgressHook(Hook):
             left = int(runner.message_hub.get_info('eta'))
             parts.append(f'{timedelta(seconds=left)} left')
         return '  '.join(parts)
+
+
+class RankWatchHook(Hook):
+    """Tell the watch of a run where this process is.
+
+    At the end of an epoch, all processes vote whether they have had as many
+    batches. Validation may be uneven.
+
+    Raises:
+        PeerError: If data end on one process before they do on another.
+    """
+
+    # Before all others, whose waits it names.
+    priority = 'HIGHEST'
+
+    def before_train(self, runner: Runner) -> None:
+        """Note the start."""
+        note_phase('the start of the training', 0, 0)
+
+    def before_train_epoch(self, runner: Runner) -> None:
+        """Note the epoch."""
+        note_phase('loading data', epoch=runner.epoch + 1)
+
+    def before_train_iter(
+        self, runner: Runner, batch_idx: int, data_batch: Any = None
+    ) -> None:
+        """Note the iteration."""
+        note_phase(
+            'the hooks before the step', runner.iter + 1, runner.epoch + 1
+        )
+
+    def _after_iter(
+        self,
+        runner: Runner,
+        batch_idx: int,
+        data_batch: Any = None,
+        outputs: Any = None,
+        mode: str = 'train',
+    ) -> None:
+        """Note the end of the step, or the batch of an evaluation."""
+        phase = 'the hooks and the loading of data after the step'
+        if mode == 'val':
+            phase = f'batch {batch_idx + 1} of the validation after the step'
+        elif mode == 'test':
+            phase = f'batch {batch_idx + 1} of the test'
+        note_phase(phase)
+
+    def after_train_epoch(self, runner: Runner) -> None:
+        """See whether all processes are at the end of their data."""
+        note_phase('the end of an epoch')
+        model = runner.model
+        if isinstance(model, DistributedDataParallel) and isinstance(
+            runner.train_loop, EpochBasedTrainLoop
+        ):
+            model.finish_data()
+
+    def before_val(self, runner: Runner) -> None:
+        """Note the validation."""
+        note_phase('the validation after the step')
+
+    def after_val(self, runner: Runner) -> None:
+        """Note the end of the validation."""
+        note_phase('the hooks and the loading of data after the validation')
+
+    def before_test(self, runner: Runner) -> None:
+        """Note the test."""
+        note_phase('the test', 0, 0)

@@ -7,7 +7,7 @@ from mmengine.model import BaseTTAModel
 from torch import nn
 
 from mmext.engine import ClassCountCheckHook
-from mmext.engine.hooks.class_count_check import check_class_count
+from mmext.engine.hooks.label_range import check_class_count
 from mmext.utils.label_spec import class_vocabulary, heads_of_model
 
 

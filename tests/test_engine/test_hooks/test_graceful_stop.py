@@ -1,8 +1,6 @@
 """Real signals to real processes, one and two of them."""
 
-import itertools
 import os
-import random
 import re
 import signal
 import threading
@@ -15,11 +13,8 @@ from helpers import toy_training as toy
 from helpers.toy_ranks import start_ranks
 from mmengine.config import Config
 from mmengine.registry import RUNNERS
-from torch import distributed as dist
 
 from mmext.engine import GracefulExit, GracefulStopHook
-from mmext.engine.distributed import PeerError
-from mmext.engine.hooks.graceful_stop import StopGate
 
 SLOW = pytest.mark.slow
 MODEL = dict(type='ToyModel', noise=0.3)
@@ -366,119 +361,3 @@ def test_works_with_mmengines_runner_and_loop(tmp_path):
 def test_rejects():
     with pytest.raises(ValueError, match=r"names of signals, got \['SIGNO'\]"):
         GracefulStopHook(signals=['SIGNO'])
-
-
-TRAIN, TO_VAL, VAL_BATCH, EVALUATE = range(4)
-# Two steps, a validation of two batches, a step. Units end before the next
-# one begins; batches of a validation need nobody else.
-SCRIPT = [TRAIN, TRAIN, TO_VAL, VAL_BATCH, VAL_BATCH, EVALUATE, TRAIN]
-
-
-class Rank:
-    """Plays the script step by step, and blocks where a collective would.
-
-    Args:
-        gate: Its gate.
-        world: All ranks, to look at their positions.
-    """
-
-    def __init__(self, gate, world):
-        self.gate, self.world = gate, world
-        self.at = 0  # next entry of the script
-        self.begun = 0  # collectives entered
-        self.stopped_at = None
-
-    def can_move(self):
-        """A collective ends when all have entered it."""
-        if self.stopped_at is not None or self.at == len(SCRIPT):
-            return False
-        if SCRIPT[self.at] == VAL_BATCH:
-            return True
-        if self.begun == self.at:
-            return True  # enters it
-        return all(other.begun > self.at for other in self.world)
-
-    def move(self):
-        kind = SCRIPT[self.at]
-        if kind == VAL_BATCH:
-            self.at += 1
-            self.begun = self.at
-            last = SCRIPT[self.at] != VAL_BATCH
-            if last:
-                self.meet()
-            elif self.gate.should_stop(begin=False):
-                self.stopped_at = self.at
-        elif self.begun == self.at:
-            self.begun += 1
-        else:
-            self.at += 1
-            self.gate.finish_unit()
-            if self.gate.should_stop(begin=kind != TO_VAL):
-                self.stopped_at = self.at
-
-    def meet(self):
-        """``StopGate.meet``, one look per move instead of waiting."""
-        self.gate.store.add('arrived', 1)
-        self.can_move = self.can_leave_meeting
-        self.move = self.look
-
-    def can_leave_meeting(self):
-        return self.stopped_at is None
-
-    def look(self):
-        complete = self.gate.store.add('arrived', 0) == len(self.world)
-        if self.gate.should_stop(begin=complete):
-            self.stopped_at = self.at
-        elif complete:
-            del self.can_move, self.move
-
-
-def play(seed, world_size):
-    """Random order of moves; signals at random moments to random ranks."""
-    draw = random.Random(seed)
-    store = dist.HashStore()
-    world = []
-    for rank in range(world_size):
-        world.append(Rank(StopGate(store, rank, world_size), world))
-    signals = [draw.randrange(30) for _ in range(draw.choice([1, 1, 2, 3]))]
-    for moment in itertools.count():
-        if moment in signals:
-            draw.choice(world).gate.request(15)
-        able = [rank for rank in world if rank.can_move()]
-        if not able:
-            return world
-        draw.choice(able).move()
-        assert moment < 5000, 'goes round in circles'
-
-
-@pytest.mark.parametrize('world_size', [1, 2, 3])
-def test_all_stop_after_the_same_unit_in_any_order(world_size):
-    stops = set()
-    for seed in range(1500):
-        world = play(seed, world_size)
-        # within the validation, which all of them leave, places differ
-        ends = {
-            3 if rank.stopped_at in (3, 4, 5) else rank.stopped_at
-            for rank in world
-        }
-        assert len(ends) == 1, f'seed {seed}: {ends}'
-        end = ends.pop()
-        if end is None:
-            assert all(rank.at == len(SCRIPT) for rank in world), (
-                f'seed {seed} hangs'
-            )
-        stops.add(end)
-    # With several ranks, the first to answer has begun the second step.
-    first = set() if world_size > 1 else {1}
-    assert {None, 2, 3, 6, 7} | first <= stops
-
-
-@pytest.mark.parametrize('signum', [None, 15])
-def test_meet_gives_up(monkeypatch, signum):
-    """Sooner after a signal."""
-    monkeypatch.setattr('mmext.engine.hooks.graceful_stop._ANSWER_S', 0.1)
-    gate = StopGate(dist.HashStore(), 0, 2)
-    if signum:
-        gate.request(signum)
-    with pytest.raises(PeerError, match='only 1 of 2 processes came'):
-        gate.meet(600 if signum else 0.1)
