@@ -26,9 +26,8 @@ from ..engine.distributed import PeerError, note_failure
 from ..engine.hooks import GracefulExit
 from ..utils.files import atomic_path, check_outputs
 from ..utils.launcher_env import read_launcher_env
-from ..utils.safe_load import careful_readers
+from ..utils.safe_load import careful_readers, is_pretrained
 from ..utils.tensors import has_bfloat16
-from ..utils.weight_files import is_pretrained
 from .views import wrap_test
 
 

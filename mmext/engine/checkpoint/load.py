@@ -23,11 +23,12 @@ from torch.nn.modules.module import _IncompatibleKeys
 
 from ...utils.archive import Coverage, DamagedFileError, check_archive
 from ...utils.safe_load import (
+    CONFIG_FILE,
     UntrustedTypeError,
     careful_readers,
+    is_pretrained,
     load_torch,
 )
-from ...utils.weight_files import CONFIG_FILE, is_pretrained
 from ..class_rows import ClassRows
 from .pretrained import read_pretrained
 
