@@ -81,15 +81,8 @@ class DataFolder:
 def make_val_split(data: DataFolder, fraction: float) -> None:
     """Take a part of the training samples for validation, if there is none.
 
-    The choice is random, and the same for the same names.
-
-    Args:
-        data: Changed in place.
-        fraction: Part of the samples, above 0 and below 1; at least one.
-
-    Raises:
-        ValueError: If the fraction is not in that range, or there are fewer
-            than two samples.
+    ``data`` is changed in place. The choice is random, and the same for the
+    same names; it has at least one sample.
     """
     if not 0 < fraction < 1:
         raise ValueError(
@@ -152,18 +145,11 @@ def find_data(
     classes: Sequence[str] = (),
     ignore_index: int = 255,
 ) -> DataFolder:
-    """Recognise a folder.
+    """Recognise a folder, or the ``data.yaml`` of YOLO.
 
-    Args:
-        path: The folder; of YOLO also its ``data.yaml``.
-        semantic: Look for masks; otherwise for boxes.
-        classes: Names in the order of labels; empty for those of the data.
-        ignore_index: Value of masks that is of no class.
-
-    Raises:
-        FileNotFoundError: If there is no such folder.
-        ValueError: If it has none of the forms, or what has one cannot be
-            used; the message says what was looked for.
+    ``semantic`` looks for masks, otherwise for boxes. ``classes`` are names
+    in the order of labels, empty for those of the data; ``ignore_index`` is
+    the value of masks that is of no class.
     """
     path = Path(path)
     if not path.exists():
@@ -495,14 +481,7 @@ def find_masks(
 ) -> DataFolder | None:
     """Pictures and masks whose names begin alike; None without any.
 
-    Args:
-        root: The folder.
-        tree: What it holds.
-        classes: Names in the order of labels; empty for those of the data.
-        ignore_index: Value that is of no class, beside 255.
-
-    Raises:
-        ValueError: If what is found cannot be trained on as it is.
+    ``ignore_index`` is of no class, and so is 255.
     """
     pairs = _mask_folders(tree)
     if not pairs:

@@ -27,6 +27,7 @@ from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 from typing import IO, Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -467,15 +468,6 @@ def _torch_load_of(source: str) -> Callable[..., Any]:
 
 
 @contextmanager
-def _careful_torch_load(source: str) -> Iterator[None]:
-    before, torch.load = torch.load, _torch_load_of(source)
-    try:
-        yield
-    finally:
-        torch.load = before
-
-
-@contextmanager
 def careful_readers(
     trust: bool | None = None, torch_load: bool = False
 ) -> Iterator[None]:
@@ -490,29 +482,26 @@ def careful_readers(
         torch_load: ``torch.load`` is as careful, too, whoever calls it.
     """
     token = _TRUSTED.set(is_trusted() if trust is None else bool(trust))
-    load = CheckpointLoader.__dict__['load_checkpoint']
     bound = CheckpointLoader.load_checkpoint
 
     def load_checkpoint(filename: str, *args: Any, **kwargs: Any) -> Any:
-        with _careful_torch_load(str(filename)):
+        with patch.object(torch, 'load', _torch_load_of(str(filename))):
             return bound(filename, *args, **kwargs)
 
-    handlers = dict(file_handlers)
-    CheckpointLoader.load_checkpoint = staticmethod(load_checkpoint)
-    for kind in ('pkl', 'pickle'):
-        file_handlers[kind] = _CarefulPickles()
-    for kind in ('yaml', 'yml'):
-        file_handlers[kind] = _CarefulYaml()
-    before = torch.load
-    if torch_load:
-        torch.load = _torch_load_of('')
+    handlers = {
+        **dict.fromkeys(('pkl', 'pickle'), _CarefulPickles()),
+        **dict.fromkeys(('yaml', 'yml'), _CarefulYaml()),
+    }
+    careful = staticmethod(load_checkpoint)
+    any_load = _torch_load_of('') if torch_load else torch.load
     try:
-        yield
+        with (
+            patch.object(CheckpointLoader, 'load_checkpoint', careful),
+            patch.dict(file_handlers, handlers),
+            patch.object(torch, 'load', any_load),
+        ):
+            yield
     finally:
-        torch.load = before
-        CheckpointLoader.load_checkpoint = load
-        file_handlers.clear()
-        file_handlers.update(handlers)
         _TRUSTED.reset(token)
 
 

@@ -360,15 +360,7 @@ class ExportableSegmentor(ExportableModel):
 
 
 def make_exportable(model: nn.Module) -> ExportableModel:
-    """The model as a function of pictures alone.
-
-    Args:
-        model: From :func:`~mmext.apis.load_detector`, in eval mode.
-
-    Raises:
-        ValueError: If it is neither a CO-DINO nor a segmentor of mmseg, or a
-            setting of it has no place in an export.
-    """
+    """A model in eval mode as a function of pictures alone."""
     if isinstance(model, CoDETR):
         return ExportableDetector(model)
     if isinstance(model, EncoderDecoder):
