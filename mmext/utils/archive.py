@@ -85,8 +85,13 @@ def _check(stream: IO[bytes], contents: bool) -> bool:
             return False
         for entry in entries:
             if contents or Path(entry.filename).name == _PICKLE:
-                # The last chunk compares the checksum.
-                with archive.open(entry) as record:
-                    while record.read(_CHUNK_BYTES):
-                        pass
+                try:
+                    # The last chunk compares the checksum.
+                    with archive.open(entry) as record:
+                        while record.read(_CHUNK_BYTES):
+                            pass
+                except zipfile.BadZipFile as error:
+                    raise DamagedFileError(
+                        f'record {entry.filename!r}: {error}'
+                    ) from error
     return True

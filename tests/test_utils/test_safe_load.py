@@ -300,7 +300,7 @@ def test_damage_through_mmengine(tmp_path, where):
         path = 'damaged://a'
     with (
         careful_readers(),
-        pytest.raises(DamagedFileError, match=r"a.*' is damaged: .*Bad CRC-32"),
+        pytest.raises(DamagedFileError, match=r"a.*' is damaged: record"),
     ):
         CheckpointLoader.load_checkpoint(str(path))
 
