@@ -21,9 +21,8 @@ MODEL_WRAPPERS = _child(roots.MODEL_WRAPPERS, 'mmext.engine.distributed')
 DATASETS = _child(
     roots.DATASETS,
     'mmext.datasets',
-    'mmext.datasets.generated_categorical',
+    'mmext.datasets.generated',
     'mmext.datasets.nyuv2',
-    'mmext.datasets.shapes_dataset',
     'mmext.datasets.unlabelled',
     'mmext.datasets.yolo',
 )

@@ -107,11 +107,11 @@ def make(args: argparse.Namespace) -> tuple:
     from rich.progress import Progress
 
     from mmext.apis.class_embeddings import (
+        TextEncoder,
         check_embeddings_path,
         make_class_embeddings,
         save_class_embeddings,
     )
-    from mmext.apis.text_encoders import TextEncoder
 
     check_embeddings_path(args.out, force=args.force)
     check_outputs(

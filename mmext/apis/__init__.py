@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ..utils import lazy_names, names_for_type_checkers
 
 if TYPE_CHECKING:
+    from .class_embeddings import TextEncoder as TextEncoder
     from .class_embeddings import (
         make_class_embeddings as make_class_embeddings,
     )
@@ -16,14 +17,14 @@ if TYPE_CHECKING:
         save_class_embeddings as save_class_embeddings,
     )
     from .curves import plot_log as plot_log
-    from .custom_data.data_configs import NewConfig as NewConfig
-    from .custom_data.data_configs import new_config as new_config
+    from .data_configs import NewConfig as NewConfig
+    from .data_configs import new_config as new_config
     from .detector import load_detector as load_detector
+    from .drawing import read_ground_truth as read_ground_truth
     from .export.export import ExportReport as ExportReport
     from .export.export import export_model as export_model
     from .export.exported_models import ExportError as ExportError
     from .export.onnx_inference import run_onnx as run_onnx
-    from .ground_truth import read_ground_truth as read_ground_truth
     from .infer import Detections as Detections
     from .infer import Reconstruction as Reconstruction
     from .infer import Segmentation as Segmentation
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from .runs import run_training as run_training
     from .task_pictures import infer_tasks_to_folder as infer_tasks_to_folder
     from .task_pictures import read_task_samples as read_task_samples
-    from .text_encoders import TextEncoder as TextEncoder
     from .views import add_views as add_views
 
 _HOMES = names_for_type_checkers(__file__)

@@ -15,7 +15,7 @@ from torch import nn
 
 from ..checks.config import config_to_json, read_config, walk_dicts
 from ..engine import read_checkpoint, write_pretrained
-from ..utils.weight_files import is_pretrained
+from ..utils.safe_load import is_pretrained
 from .detector import load_detector
 
 _HUB_NAME = re.compile(r'[\w-][\w.-]*(/[\w-][\w.-]*)?', re.ASCII)

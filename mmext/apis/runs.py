@@ -25,9 +25,8 @@ from ..engine import GracefulExit, close_process_group, resolve_device
 from ..engine.distributed import PeerError, note_failure
 from ..utils.files import atomic_path, check_outputs
 from ..utils.launcher_env import read_launcher_env
-from ..utils.safe_load import careful_readers
+from ..utils.safe_load import careful_readers, is_pretrained
 from ..utils.tensors import has_bfloat16
-from ..utils.weight_files import is_pretrained
 from .views import wrap_test
 
 

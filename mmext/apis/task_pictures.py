@@ -32,7 +32,7 @@ from ..utils.draw import (
 )
 from ..utils.files import atomic_path
 from .detector import inference_pipeline
-from .ground_truth import open_validation_set
+from .drawing import open_validation_set
 from .infer import UnreadableImageError, prepare_image
 from .prediction_files import (
     InferReport,

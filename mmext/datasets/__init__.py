@@ -2,8 +2,8 @@
 
 This package stays light, so that none of it needs torch. Data sets are in
 modules of their own, where the registry finds them:
-:mod:`mmext.datasets.shapes_dataset`, :mod:`mmext.datasets.nyuv2`,
-:mod:`mmext.datasets.yolo` and :mod:`mmext.datasets.generated_categorical`.
+:mod:`mmext.datasets.generated`, :mod:`mmext.datasets.nyuv2`,
+:mod:`mmext.datasets.unlabelled` and :mod:`mmext.datasets.yolo`.
 """
 
 from . import box_limits
@@ -21,8 +21,12 @@ from .scenes_generator import (
     scene_rays,
     write_scenes_dataset,
 )
-from .shapes_generator import ShapesSample, ShapesSpec, draw_sample
-from .shapes_geometry import SHAPE_CLASSES
+from .shapes_generator import (
+    SHAPE_CLASSES,
+    ShapesSample,
+    ShapesSpec,
+    draw_sample,
+)
 from .shapes_writer import write_shapes_dataset
 from .yolo_labels import (
     PICTURE_SUFFIXES,

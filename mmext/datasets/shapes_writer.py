@@ -22,8 +22,12 @@ import numpy as np
 from pycocotools import mask as mask_utils
 
 from .dataset_folder import check_counts, new_dataset_folder
-from .shapes_generator import ShapesSample, ShapesSpec, draw_sample
-from .shapes_geometry import SHAPE_CLASSES
+from .shapes_generator import (
+    SHAPE_CLASSES,
+    ShapesSample,
+    ShapesSpec,
+    draw_sample,
+)
 
 _VERSION = '1'  # to be raised when the same settings give other pictures
 _MARKER = 'shapes_dataset.json'

@@ -40,7 +40,7 @@ from ..ops import choose_ops_backend, log_backend
 from ..registry import RUNNERS
 from ..utils.files import atomic_path
 from ..utils.launcher_env import read_launcher_env
-from ..utils.tensors import bfloat16_slowdown, has_bfloat16
+from ..utils.tensors import has_bfloat16
 from ..utils.training import rate_factor
 from .checkpoint import CheckpointingRunner, work_dir_lock
 from .distributed import (
@@ -393,7 +393,7 @@ class PortableRunner(CheckpointingRunner):
             result.enabled = optim_wrapper.get('dtype') is not None
             self.logger.warning(
                 'This CPU has no instructions for bfloat16: a matrix product '
-                f'takes {bfloat16_slowdown():.1f} times as long as in float32'
+                'takes longer than in float32'
                 + (
                     ''
                     if result.enabled

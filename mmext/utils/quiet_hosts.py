@@ -53,11 +53,6 @@ def _host_is_imported() -> bool:
     )
 
 
-def _model_runs() -> bool:
-    """Whether what is running now was called by a module of PyTorch."""
-    return any(frame.f_code.co_name == '_call_impl' for frame in _callers())
-
-
 def _show_others(*args: Any, **kwargs: Any) -> None:
     """In place of :func:`warnings.showwarning`."""
     if not _host_is_imported():
@@ -82,7 +77,9 @@ def collected_warnings() -> Iterator[dict[str, bool]]:
         short = filename.rpartition('/site-packages/')[2]
         text = f'{category.__name__}: {text} ({short}:{lineno})'
         if not _host_is_imported():
-            texts.setdefault(text, _model_runs())
+            # What a module of PyTorch calls, by which it runs a model.
+            codes = [frame.f_code.co_name for frame in _callers()]
+            texts.setdefault(text, '_call_impl' in codes)
 
     before = warnings.showwarning
     warnings.showwarning = keep

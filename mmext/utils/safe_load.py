@@ -7,6 +7,7 @@ allows these, each by a constructor that can do nothing else.
 
 :func:`careful_readers` makes MMEngine's own readers as careful, through which
 weights of an ``init_cfg`` and files of class weights are read.
+:func:`read_weights` is for tools that convert files of weights.
 """
 
 import argparse
@@ -26,6 +27,7 @@ from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 from typing import IO, Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -38,6 +40,7 @@ from mmengine.optim import OneCycleParamScheduler
 from mmengine.runner.checkpoint import CheckpointLoader
 
 from .archive import DamagedFileError, check_archive
+from .files import is_stream
 
 _TRUSTED = ContextVar('mmext_trust_checkpoint', default=False)
 _TORCH_LOAD = torch.load
@@ -465,15 +468,6 @@ def _torch_load_of(source: str) -> Callable[..., Any]:
 
 
 @contextmanager
-def _careful_torch_load(source: str) -> Iterator[None]:
-    before, torch.load = torch.load, _torch_load_of(source)
-    try:
-        yield
-    finally:
-        torch.load = before
-
-
-@contextmanager
 def careful_readers(
     trust: bool | None = None, torch_load: bool = False
 ) -> Iterator[None]:
@@ -488,27 +482,82 @@ def careful_readers(
         torch_load: ``torch.load`` is as careful, too, whoever calls it.
     """
     token = _TRUSTED.set(is_trusted() if trust is None else bool(trust))
-    load = CheckpointLoader.__dict__['load_checkpoint']
     bound = CheckpointLoader.load_checkpoint
 
     def load_checkpoint(filename: str, *args: Any, **kwargs: Any) -> Any:
-        with _careful_torch_load(str(filename)):
+        with patch.object(torch, 'load', _torch_load_of(str(filename))):
             return bound(filename, *args, **kwargs)
 
-    handlers = dict(file_handlers)
-    CheckpointLoader.load_checkpoint = staticmethod(load_checkpoint)
-    for kind in ('pkl', 'pickle'):
-        file_handlers[kind] = _CarefulPickles()
-    for kind in ('yaml', 'yml'):
-        file_handlers[kind] = _CarefulYaml()
-    before = torch.load
-    if torch_load:
-        torch.load = _torch_load_of('')
+    handlers = {
+        **dict.fromkeys(('pkl', 'pickle'), _CarefulPickles()),
+        **dict.fromkeys(('yaml', 'yml'), _CarefulYaml()),
+    }
+    careful = staticmethod(load_checkpoint)
+    any_load = _torch_load_of('') if torch_load else torch.load
     try:
-        yield
+        with (
+            patch.object(CheckpointLoader, 'load_checkpoint', careful),
+            patch.dict(file_handlers, handlers),
+            patch.object(torch, 'load', any_load),
+        ):
+            yield
     finally:
-        torch.load = before
-        CheckpointLoader.load_checkpoint = load
-        file_handlers.clear()
-        file_handlers.update(handlers)
         _TRUSTED.reset(token)
+
+
+# Of a folder that a model was shared in.
+CONFIG_FILE = 'config.json'
+
+
+def is_pretrained(path: str | os.PathLike) -> bool:
+    """Whether a path is a folder that a model was shared in."""
+    return Path(path).expanduser().joinpath(CONFIG_FILE).is_file()
+
+
+def check_paths(
+    source: str | Path, target: str | Path, overwrite: bool
+) -> None:
+    """Raise if there is no source, or a target that must not be replaced.
+
+    Raises:
+        FileNotFoundError: If ``source`` is no file.
+        FileExistsError: If ``target`` exists and ``overwrite`` is False.
+    """
+    if not Path(source).is_file():
+        raise FileNotFoundError(f'source must be a file, got {source}')
+    if Path(target).exists() and not (overwrite or is_stream(target)):
+        raise FileExistsError(
+            f'target must not exist, got {target}; choose another name or '
+            'ask to overwrite it'
+        )
+
+
+def read_weights(source: str | Path, trust: bool) -> dict:
+    """The dict that a checkpoint holds, on the CPU.
+
+    Args:
+        source: The file; its checksums are checked first.
+        trust: Read any type, which can run code.
+
+    Raises:
+        ValueError: If the file is damaged or no checkpoint, holds no dict,
+            or holds more than weights and ``trust`` is False.
+    """
+    try:
+        check_archive(source)
+        content = load_torch(source, trust=trust, map_location='cpu')
+    except DamagedFileError as error:
+        raise ValueError(
+            f'source is damaged, got {source}: {error}; download it again'
+        ) from error
+    except pickle.UnpicklingError as error:
+        raise ValueError(
+            f'source must be a checkpoint of PyTorch, got {source}: '
+            f'{" ".join(str(error).split())[:200]}; download it again'
+        ) from error
+    if not isinstance(content, dict):
+        raise ValueError(
+            f'source must hold a dict, got {type(content).__name__} in '
+            f'{source}'
+        )
+    return content

@@ -6,7 +6,6 @@ ONNX exporter that is built on it as a tensor. ``min`` and ``torch.tensor``
 would fix either to the size of the example.
 """
 
-import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
@@ -149,17 +148,3 @@ def has_bfloat16(device: torch.device) -> bool:
     if device.type != 'cpu' or not _CPU_INFO.is_file():
         return False
     return not _CPU_FLAGS.isdisjoint(_CPU_INFO.read_text().split())
-
-
-def bfloat16_slowdown() -> float:
-    """Time of a matrix product on the CPU in bfloat16 over that in float32."""
-    seconds = []
-    for dtype in (torch.bfloat16, torch.float32):
-        matrix = torch.ones(256, 256, dtype=dtype)
-        runs = []
-        for _ in range(5):
-            start = time.perf_counter()
-            matrix @ matrix
-            runs.append(time.perf_counter() - start)
-        seconds.append(min(runs))
-    return seconds[0] / seconds[1]

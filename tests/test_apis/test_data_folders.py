@@ -8,7 +8,7 @@ import pytest
 from helpers.label_sets import CLASSES, clean
 from PIL import Image
 
-from mmext.apis.custom_data.data_folders import find_data
+from mmext.apis.data_folders import find_data
 
 
 def picture(path: Path, values: int = 0, mode: str = 'RGB') -> None:

@@ -5,7 +5,6 @@ import json
 import pytest
 import torch
 from helpers.tiny_co_dino import build_tiny
-from mmdet.structures import DetDataSample
 from mmengine.config import Config, ConfigDict
 from mmengine.registry import MODELS, DefaultScope
 from torch import nn
@@ -43,30 +42,6 @@ def swin() -> nn.Module:
     return build_tiny(base='5scale_swin_t').eval()
 
 
-@pytest.fixture(scope='module')
-def masks() -> nn.Module:
-    return build_tiny(base='5scale_r50_instance').eval()
-
-
-def test_masks_are_those_of_the_model(masks: nn.Module) -> None:
-    """Of mmdet's extractor, which pools each region from one map."""
-    model = make_exportable(masks).eval()
-    with torch.no_grad():
-        result = dict(zip(model.outputs, model(PICTURES)))
-        expected = model.predict(PICTURES)
-        whole = masks.test_step(model.batch(PICTURES, DetDataSample))
-    assert model.outputs == ('boxes', 'scores', 'labels', 'masks')
-    assert result['masks'].shape == (*result['labels'].shape, 28, 28)
-    apart = model.differences(result, expected)
-    assert apart.keys() == {'boxes', 'scores', 'masks'}
-    assert max(apart.values()) < 1e-3
-    assert all('masks' in sample.pred_instances for sample in whole)
-    result['masks'][0, 0] += 0.25
-    assert model.differences(result, expected)['masks'] == pytest.approx(
-        0.25, abs=1e-3
-    )
-
-
 @pytest.mark.parametrize('size', [(64, 64), (64, 96), (160, 96)])
 @pytest.mark.parametrize('window', [2, 3, 4])
 def test_windows_of_any_number_and_size(
@@ -97,36 +72,6 @@ def test_windows_of_any_number_and_size(
     for ours, theirs, again in zip(results, expected, after):
         torch.testing.assert_close(ours, theirs)
         assert torch.equal(again, theirs)
-
-
-def test_where_masks_are_left_out(masks: nn.Module) -> None:
-    model = make_exportable(masks, masks=False)
-    assert 'masks' not in model.outputs
-    assert model.left_out[1:] == ['masks of the boxes, which --onnx has']
-
-
-@pytest.mark.parametrize(
-    ('name', 'value', 'message'),
-    [
-        ('mask_head', nn.Conv2d(1, 1, 1), 'must be FCNMaskHead'),
-        ('mask_roi_extractor', nn.Identity(), 'must be SingleRoIExtractor'),
-    ],
-)
-def test_masks_that_onnx_cannot_give(
-    masks: nn.Module, name: str, value: nn.Module, message: str
-) -> None:
-    (head,) = masks.roi_head
-    before = getattr(head, name)
-    setattr(head, name, value)
-    try:
-        with pytest.raises(ValueError, match=message) as caught:
-            make_exportable(masks)
-        assert 'model.eval_masks=False' in str(caught.value)
-        masks.eval_masks = False
-        assert 'masks' not in make_exportable(masks).outputs
-    finally:
-        setattr(head, name, before)
-        masks.eval_masks = True
 
 
 def detections(count: int = 4) -> dict[str, torch.Tensor]:
@@ -180,12 +125,7 @@ def test_another_last_one_is_as_good_only_where_some_were_cut(
     # Where all are as good as the last one, none is sure.
     for value in (one := detections(), other):
         value['scores'].fill_(0.5)
-        value['masks'] = torch.zeros(1, 4, 28, 28)
-    assert model.differences(other, one) == {
-        'boxes': 0,
-        'scores': 0,
-        'masks': 0,
-    }
+    assert model.differences(other, one) == {'boxes': 0, 'scores': 0}
 
 
 def test_equal_proposals_are_a_tie(detector: nn.Module) -> None:
@@ -259,3 +199,11 @@ def test_what_cannot_be_exported() -> None:
     model = build_tiny(eval_module='one-stage')
     with pytest.raises(ValueError, match="eval_module must be 'detr'"):
         make_exportable(model)
+    model = build_tiny(base='5scale_r50_instance')
+    with pytest.raises(
+        ValueError, match='masks of objects cannot be'
+    ) as error:
+        make_exportable(model)
+    assert '--cfg-options model.eval_masks=False' in str(error.value)
+    model.eval_masks = False
+    assert 'masks' not in make_exportable(model).outputs

@@ -11,8 +11,7 @@ from mmengine.config import Config
 from PIL import Image
 from pycocotools import mask as coco_mask
 
-from mmext.apis.drawing import draw_prediction
-from mmext.apis.ground_truth import GroundTruth, read_ground_truth
+from mmext.apis.drawing import GroundTruth, draw_prediction, read_ground_truth
 from mmext.apis.infer import Detections
 from mmext.apis.prediction_files import (
     infer_to_folder,

@@ -42,7 +42,9 @@ def load(folder):
 
 
 def test_names_the_extra_where_the_package_is_missing(monkeypatch):
-    monkeypatch.setattr('mmext.apis.text_encoders.find_spec', lambda _: None)
+    monkeypatch.setattr(
+        'mmext.apis.class_embeddings.find_spec', lambda _: None
+    )
     with pytest.raises(ImportError) as caught:
         TextEncoder('any', device='cpu')
     command = "pip install 'mmext[transformers]'"
@@ -77,7 +79,7 @@ def test_offline_ends_with_the_call(transformers, tmp_path, calls):
 @pytest.fixture
 def loading(monkeypatch):
     """Set what an encoder does when it is to load the files of a model."""
-    package = 'mmext.apis.text_encoders'
+    package = 'mmext.apis.class_embeddings'
     monkeypatch.setattr(f'{package}.find_spec', lambda _: True)
     monkeypatch.setattr(f'{package}._hub_offline', nullcontext)
 

@@ -6,9 +6,9 @@ import cv2
 import numpy as np
 import pytest
 
-from mmext.apis import videos
+from mmext.apis import prediction_files
 from mmext.apis.infer import UnreadableImageError
-from mmext.apis.videos import Video, write_video
+from mmext.apis.prediction_files import Video, write_video
 
 
 def write(path, frames, fps=30000 / 1001):
@@ -83,7 +83,9 @@ def test_missing_frames_are_told(tmp_path, monkeypatch):
     video.num_frames = 7
     said = []
     monkeypatch.setattr(
-        videos, 'print_log', lambda text, *_, **__: said.append(text)
+        prediction_files,
+        'print_log',
+        lambda text, *_, **__: said.append(text),
     )
     assert len(list(video)) == 4
     (line,) = said

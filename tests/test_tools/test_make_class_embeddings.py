@@ -10,7 +10,7 @@ from safetensors import safe_open
 import mmext
 from mmext.models.co_dino.class_embeddings import read_class_embeddings
 
-ENCODER = 'mmext.apis.text_encoders.TextEncoder'
+ENCODER = 'mmext.apis.class_embeddings.TextEncoder'
 VECTORS = {
     'red cell': [1.0, 0.0, 0.0],
     'white cell': [4.0, 3.0, 0.0],

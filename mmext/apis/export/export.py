@@ -21,7 +21,6 @@ from ...version import __version__
 from ..detector import inference_pipeline
 from .exported_models import (
     BOX_TOLERANCE,
-    MASK_TOLERANCE,
     SCORE_TOLERANCE,
     ExportableModel,
     ExportError,
@@ -31,13 +30,9 @@ from .exported_models import (
 # Heights and widths, in pixels, and numbers of pictures to check a file at.
 _CHECKED_SIZES = ((160, 192), (224, 160), (256, 320))
 _CHECKED_BATCHES = (1, 3)
-_TRACED = (2, 192, 256)
+_TRACED = 2, (192, 256)
 _OPSET = 17
-_LIMITS = {
-    'boxes': BOX_TOLERANCE,
-    'scores': SCORE_TOLERANCE,
-    'masks': MASK_TOLERANCE,
-}
+_LIMITS = {'boxes': BOX_TOLERANCE, 'scores': SCORE_TOLERANCE}
 # Pictures that are tried until one is no matter of rounding.
 _TRIES = 10
 _INPUT = (
@@ -57,7 +52,7 @@ class ExportReport:
         path: The file.
         outputs: Names of what it computes.
         checks: Per check the shape of the input, and the largest differences
-            from the model: ``boxes`` in pixels, ``scores``, ``masks``.
+            from the model: ``boxes`` in pixels, ``scores``.
         left_out: What the prediction of the model does and the file does not.
         metadata: What the file says about itself.
     """
@@ -109,8 +104,7 @@ def export_model(
     if kind not in _KINDS:
         raise ValueError(f"kind must be 'onnx' or 'pt2', got {kind!r}")
     _require_packages(kind)
-    # PyTorch's programs have no operator for RoIAlign.
-    wrapped = make_exportable(model.eval(), kind == 'onnx').eval()
+    wrapped = make_exportable(model.eval()).eval()
     write, load = _KINDS[kind]
     metadata = _describe(wrapped)
     divisor = wrapped.size_divisor
@@ -201,11 +195,6 @@ def _pictures(batch: int, size: Sequence[int], seed: int) -> Tensor:
     return (F.interpolate(coarse, tuple(size)) + noise).floor()
 
 
-def _example() -> Tensor:
-    batch, *size = _TRACED
-    return _pictures(batch, size, seed=0)
-
-
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Without the progress and the warnings of the exporters."""
@@ -236,7 +225,7 @@ def _write_onnx(
     try:
         torch.onnx.export(
             model,
-            (_example(),),
+            (_pictures(*_TRACED, seed=0),),
             str(path),
             input_names=['images'],
             output_names=list(model.outputs),
@@ -307,7 +296,9 @@ def _write_program(
     # more; those of CO-DINO have several, and a batch may have one picture.
     with fx_config.patch(backed_size_oblivious=divisor > 1):
         program = torch.export.export(
-            model, (_example(),), dynamic_shapes=(_dynamic(divisor),)
+            model,
+            (_pictures(*_TRACED, seed=0),),
+            dynamic_shapes=(_dynamic(divisor),),
         )
     extra = {'metadata.json': json.dumps(dict(metadata))}
     torch.export.save(program, path, extra_files=extra)

@@ -6,34 +6,26 @@ detections.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
 import torch
 import torch.nn.functional as F
-from mmcv.ops import RoIAlign
-from mmdet.models.roi_heads.mask_heads import FCNMaskHead
-from mmdet.models.roi_heads.roi_extractors import SingleRoIExtractor
 from mmdet.structures import DetDataSample
-from mmdet.structures.bbox import bbox2roi, bbox_cxcywh_to_xyxy
-from mmengine.structures import InstanceData
+from mmdet.structures.bbox import bbox_cxcywh_to_xyxy
 from mmseg.models import EncoderDecoder
 from mmseg.structures import SegDataSample
 from torch import Tensor, nn
 
 from ...models import CoDETR
-from .traced_parts import attend_in_windows, pool_boxes
 
 BOX_TOLERANCE = 1e-2
 """Pixels that a coordinate may differ by."""
 
 SCORE_TOLERANCE = 1e-4
 """How much a probability may differ."""
-
-MASK_TOLERANCE = 1e-3
-"""How much the probability of a pixel may differ, in boxes that differ."""
 
 # Of sides in pixels: PIDNet adds maps of H // 8 rows to maps of an eighth of
 # the rows, and Swin pads sides that it cannot halve by numbers of Python.
@@ -44,6 +36,51 @@ Arrays = Mapping[str, Tensor]
 
 class ExportError(RuntimeError):
     """A file that does not compute what the model does."""
+
+
+def attend_in_windows(
+    attention: nn.Module, query: Tensor, hw_shape: tuple[int, int]
+) -> Tensor:
+    """``forward`` of Swin's ``ShiftWindowMSA``, for any number and size.
+
+    Args:
+        attention: Of mmdet or mmseg.
+        query: ``(B, H * W, C)``.
+        hw_shape: H and W.
+
+    Returns:
+        ``(B, H * W, C)``.
+    """
+    side, shift = attention.window_size, attention.shift_size
+    (batch, _, channels), (height, width) = query.shape, hw_shape
+    # Rests are filled and cut off even where there are none.
+    rows, columns = (n + (side - n % side) % side for n in hw_shape)
+    maps = query.view(batch, height, width, channels)
+    maps = F.pad(maps, (0, 0, 0, columns - width, 0, rows - height))
+    mask = None
+    if shift:
+        maps = maps.roll((-shift, -shift), (1, 2))
+        # Pixels that come from another border are strangers.
+        of_row, of_column = (
+            (location >= number - side).int()
+            + (location >= number - shift).int()
+            for number in (rows, columns)
+            for location in [torch.arange(number, device=query.device)]
+        )
+        parts = 3 * of_row[:, None] + of_column
+        parts = attention.window_partition(parts[None, ..., None])
+        parts = parts.view(-1, side**2)
+        strangers = parts[:, None] != parts[..., None]
+        mask = strangers.to(query.dtype) * -100.0
+    windows = attention.window_partition(maps).view(-1, side**2, channels)
+    grid = attention.w_msa(windows, mask=mask).view(
+        -1, rows // side, columns // side, side, side, channels
+    )
+    maps = grid.permute(0, 1, 3, 2, 4, 5).reshape(-1, rows, columns, channels)
+    if shift:
+        maps = maps.roll((shift, shift), (1, 2))
+    maps = maps[:, :height, :width].reshape(batch, -1, channels)
+    return attention.drop(maps)
 
 
 class ExportableModel(nn.Module, ABC):
@@ -127,7 +164,7 @@ class ExportableModel(nn.Module, ABC):
     def differences(
         self, computed: Arrays, expected: Arrays
     ) -> dict[str, float]:
-        """Largest differences of ``'boxes'`` in pixels, ``'scores'``, masks.
+        """Largest differences of ``'boxes'`` in pixels and ``'scores'``.
 
         A class that should be another one counts as infinity.
         """
@@ -143,10 +180,11 @@ class ExportableDetector(ExportableModel):
     ``images``: ``(B, 3, H, W)`` float32, RGB, in [0, 255]; all fill their
     batch. ``boxes``: ``(B, N, 4)`` xyxy in pixels, inside the image;
     ``scores``: ``(B, N)`` descending; ``labels``: ``(B, N)`` int64. Without
-    NMS, without masks, and without a threshold of scores.
+    NMS and without a threshold of scores.
 
     Raises:
-        ValueError: If another head than the query head detects.
+        ValueError: If another head than the query head detects, or the model
+            gives masks.
     """
 
     task = 'detection'
@@ -161,6 +199,12 @@ class ExportableDetector(ExportableModel):
                 f'{model.eval_module!r}; give --cfg-options '
                 'model.eval_module=detr'
             )
+        if model.mask_branch() is not None:
+            raise ValueError(
+                'masks of objects cannot be exported, only their boxes, and '
+                'the classes of a segmentor, got a CO-DINO with masks; give '
+                '--cfg-options model.eval_masks=False to export its boxes'
+            )
         test_cfg = model.query_head.test_cfg
         self.max_per_img = test_cfg.get(
             'max_per_img', model.query_head.num_queries
@@ -172,10 +216,8 @@ class ExportableDetector(ExportableModel):
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
         """Detect; see the class."""
-        return self._detect(self.model.encode(self.normalize(images)), images)
-
-    def _detect(self, encoded: Any, images: Tensor) -> tuple[Tensor, ...]:
         head = self.model.query_head
+        encoded = self.model.encode(self.normalize(images))
         scores, labels, boxes = head.select(*head.detect(encoded))
         # Normalised cx cy w h as xyxy; a traced size stays variable.
         height, width = images.shape[-2:]
@@ -184,23 +226,18 @@ class ExportableDetector(ExportableModel):
         boxes = torch.stack([a * b for a, b in zip(sides, sizes)], -1)
         return boxes, scores, labels
 
-    @contextmanager
-    def _plain_selection(self) -> Iterator[None]:
-        """Without NMS, threshold and masks, inside."""
-        head = self.model.query_head
-        before, masks = head.test_cfg, self.model.eval_masks
-        head.test_cfg = {**before, 'nms': None, 'score_thr': 0}
-        self.model.eval_masks = False
-        try:
-            yield
-        finally:
-            head.test_cfg, self.model.eval_masks = before, masks
-
     def predict(self, images: Tensor) -> Arrays:
-        """See the base class."""
-        with self._plain_selection():
+        """See the base class; without NMS and threshold."""
+        head = self.model.query_head
+        test_cfg = {**head.test_cfg, 'nms': None, 'score_thr': 0}
+        with patch.object(head, 'test_cfg', test_cfg):
             samples = self.model.test_step(self.batch(images, DetDataSample))
-        return _stacked([sample.pred_instances for sample in samples])
+        objects = [sample.pred_instances for sample in samples]
+        return {
+            'boxes': torch.stack([item.bboxes for item in objects]),
+            'scores': torch.stack([item.scores for item in objects]),
+            'labels': torch.stack([item.labels for item in objects]),
+        }
 
     def differences(
         self, computed: Arrays, expected: Arrays
@@ -218,18 +255,14 @@ class ExportableDetector(ExportableModel):
                 for arrays in (computed, expected)
             )
             apart = _distances(one, other)
-            compared = [
-                ('boxes', apart.amin(1), one),
-                ('boxes', apart.amin(0), other),
-            ]
-            if 'masks' in one:
-                pairs = other['masks'][apart.argmin(1)]
-                between = (one['masks'] - pairs).abs().flatten(1).amax(1)
-                compared.append(('masks', between, one))
-            for name, nearest, given in compared:
+            for nearest, given in (
+                (apart.amin(1), one),
+                (apart.amin(0), other),
+            ):
                 sure = (given['scores'] > ends[i]) | (not is_cut)
-                before = worst.get(name, 0.0)
-                worst[name] = max(before, *nearest[sure].tolist(), 0.0)
+                worst['boxes'] = max(
+                    worst['boxes'], *nearest[sure].tolist(), 0.0
+                )
         return worst
 
     def is_tied(self, images: Tensor) -> bool:
@@ -247,15 +280,6 @@ class ExportableDetector(ExportableModel):
         return bool((best.diff(dim=1).abs() < 1e-5).any())
 
 
-def _stacked(computed: Sequence[InstanceData]) -> dict[str, Tensor]:
-    """Detections of pictures that have as many."""
-    return {
-        'boxes': torch.stack([item.bboxes for item in computed]),
-        'scores': torch.stack([item.scores for item in computed]),
-        'labels': torch.stack([item.labels for item in computed]),
-    }
-
-
 def _distances(one: Arrays, other: Arrays) -> Tensor:
     """Largest difference of coordinates ``(N, M)``, inf if never a pair."""
     apart = (one['boxes'][:, None] - other['boxes']).abs().amax(-1)
@@ -264,95 +288,6 @@ def _distances(one: Arrays, other: Arrays) -> Tensor:
     return apart.masked_fill(
         strangers | (scores > SCORE_TOLERANCE), float('inf')
     )
-
-
-class ExportableMaskDetector(ExportableDetector):
-    """CO-DINO with a mask head: ``masks`` beside boxes, scores and labels.
-
-    ``masks``: ``(B, N, S, S)`` float32, the probability that a pixel of the
-    box belongs to the object; the box is divided into S rows and columns.
-    Needs an exporter that knows ONNX's ``RoiAlign``.
-
-    Raises:
-        ValueError: If the mask head or what pools for it has no counterpart
-            in ONNX.
-    """
-
-    outputs = (*ExportableDetector.outputs, 'masks')
-
-    def __init__(self, model: CoDETR) -> None:
-        super().__init__(model)
-        _check_mask_head(self.head)
-        threshold = self.head.test_cfg['mask_thr_binary']
-        self.completion['mask_threshold'] = threshold
-
-    @property
-    def head(self) -> nn.Module:
-        """The head of ``roi_head`` that has the masks."""
-        return self.model.mask_branch()
-
-    def forward(self, images: Tensor) -> tuple[Tensor, ...]:
-        """Detect; see the class."""
-        encoded = self.model.encode(self.normalize(images))
-        boxes, scores, labels = self._detect(encoded, images)
-        feats = self.model.query_head.co_feats(encoded)
-        pooled = pool_boxes(self.head.mask_roi_extractor, feats, boxes)
-        if self.head.with_shared_head:
-            pooled = self.head.shared_head(pooled)
-        masks = self._of_labels(self.head.mask_head(pooled), labels)
-        return boxes, scores, labels, masks
-
-    def _of_labels(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Probabilities ``(B, N, S, S)`` of logits ``(B * N, K, S, S)``."""
-        logits = logits.unflatten(0, labels.shape)
-        if self.head.mask_head.class_agnostic:
-            return logits[:, :, 0].sigmoid()
-        index = labels[..., None, None, None]
-        index = index.expand(-1, -1, 1, *logits.shape[-2:])
-        return logits.gather(2, index)[:, :, 0].sigmoid()
-
-    def predict(self, images: Tensor) -> Arrays:
-        """See the base class; pooled by mmdet, of the boxes of the model."""
-        data = self.model.data_preprocessor(
-            self.batch(images, DetDataSample), False
-        )
-        inputs, samples = data['inputs'], data['data_samples']
-        head = self.model.query_head
-        with self._plain_selection():
-            encoded = self.model.encode(inputs, samples)
-            computed = _stacked(head.predict(encoded, samples, False))
-        logits = self.head._mask_forward(
-            head.co_feats(encoded), bbox2roi(list(computed['boxes']))
-        )['mask_preds']
-        masks = self._of_labels(logits, computed['labels'])
-        return {**computed, 'masks': masks}
-
-
-def _check_mask_head(head: nn.Module) -> None:
-    """Raise ValueError if a graph of ONNX cannot do what the head does."""
-    wanted = {
-        'mask_head': (head.mask_head, FCNMaskHead),
-        'mask_roi_extractor': (head.mask_roi_extractor, SingleRoIExtractor),
-    }
-    for name, (part, kind) in wanted.items():
-        if type(part) is not kind:
-            raise ValueError(
-                f'roi_head.{name} must be {kind.__name__} for an export with '
-                f'masks, got {type(part).__name__}; give --cfg-options '
-                'model.eval_masks=False to export the boxes alone'
-            )
-    for layer in head.mask_roi_extractor.roi_layers:
-        if (
-            not isinstance(layer, RoIAlign)
-            or layer.pool_mode != 'avg'
-            or not layer.aligned
-        ):
-            raise ValueError(
-                'roi_layer of mask_roi_extractor must be RoIAlign with '
-                "pool_mode 'avg' and aligned=True for an export with masks, "
-                f'got {layer}; give --cfg-options model.eval_masks=False to '
-                'export the boxes alone'
-            )
 
 
 class ExportableSegmentor(ExportableModel):
@@ -424,25 +359,10 @@ class ExportableSegmentor(ExportableModel):
         return {'scores': float(torch.maximum(scores, missed.max()))}
 
 
-def make_exportable(model: nn.Module, masks: bool = True) -> ExportableModel:
-    """The model as a function of pictures alone.
-
-    Args:
-        model: From :func:`~mmext.apis.load_detector`, in eval mode.
-        masks: Give the masks of detected boxes if the model does.
-
-    Raises:
-        ValueError: If it is neither a CO-DINO nor a segmentor of mmseg, or a
-            setting of it has no place in an export.
-    """
+def make_exportable(model: nn.Module) -> ExportableModel:
+    """A model in eval mode as a function of pictures alone."""
     if isinstance(model, CoDETR):
-        if model.mask_branch() is None:
-            return ExportableDetector(model)
-        if masks:
-            return ExportableMaskDetector(model)
-        detector = ExportableDetector(model)
-        detector.left_out.append('masks of the boxes, which --onnx has')
-        return detector
+        return ExportableDetector(model)
     if isinstance(model, EncoderDecoder):
         return ExportableSegmentor(model)
     raise ValueError(

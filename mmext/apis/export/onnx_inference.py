@@ -37,8 +37,8 @@ def run_onnx(
     Returns:
         ``classes``, the names. Of a detector ``boxes`` ``(N, 4)`` float32, x1
         y1 x2 y2 in pixels of ``image``, ``scores`` ``(N,)`` float32,
-        descending, ``labels`` ``(N,)`` int64, and ``masks`` ``(N, H, W)``
-        bool if the file has them; of a segmentor ``labels`` ``(H, W)`` int64.
+        descending, and ``labels`` ``(N,)`` int64; of a segmentor ``labels``
+        ``(H, W)`` int64.
 
     Raises:
         ValueError: If ``image`` is another array, or the file is of an older
@@ -92,12 +92,6 @@ def run_onnx(
     arrays = _chosen(arrays, arrays['scores'] > facts['score_thr'])
     arrays = _suppress(arrays, facts['nms']) if facts['nms'] else arrays
     arrays = _chosen(arrays, arrays['scores'] >= score_thr)
-    if 'masks' in arrays:
-        pasted = [
-            _paste(mask, box, size) >= facts['mask_threshold']
-            for mask, box in zip(arrays['masks'], arrays['boxes'])
-        ]
-        arrays['masks'] = np.array(pasted, bool).reshape(-1, *size)
     return {'classes': classes, **arrays}
 
 
@@ -158,25 +152,6 @@ def _resize(pixels: np.ndarray, size: Sequence[int]) -> np.ndarray:
     part = np.rint((y - top) * 2048).astype(int)[:, None]
     above, below = rows[:, top] * (2048 - part), rows[:, bottom] * part
     return (above >> 16) + (below >> 16) + 2 >> 2
-
-
-def _shares(locations: np.ndarray, num: int) -> np.ndarray:
-    """Bilinear weights of ``num`` pixels at each place."""
-    apart = np.abs(locations[:, None] - np.arange(num))
-    return (1 - apart).clip(0).astype(np.float32)
-
-
-def _paste(mask: np.ndarray, box: np.ndarray, size: Sequence[int]) -> Any:
-    """Probabilities of the cells of a box for each pixel of the picture."""
-    rows, columns = (
-        _shares(
-            (np.arange(num) + 0.5 - low) / max(high - low, 1e-6) * len(mask)
-            - 0.5,
-            len(mask),
-        )
-        for low, high, num in zip(box[1::-1], box[:1:-1], size)
-    )
-    return rows @ mask @ columns.T
 
 
 def _suppress(arrays: Arrays, nms: Mapping[str, Any]) -> Arrays:

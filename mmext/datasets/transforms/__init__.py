@@ -8,8 +8,7 @@ from .multi_task import (
     MultiTaskResize,
     PackMultiTaskInputs,
 )
-from .pictures import PackImages, RandomResizedCrop
-from .tiles import TileViews
+from .pictures import PackImages, RandomResizedCrop, TileViews
 from .validate_labels import ValidateLabels
 
 __all__ = [

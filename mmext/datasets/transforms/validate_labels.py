@@ -13,8 +13,13 @@ from torch.utils.data import get_worker_info
 from ...checks.config import transforms_of
 from ...registry import TRANSFORMS
 from .. import box_limits
-from ._instances import box_problems, mask_problems
-from ._seg_maps import out_of_range, seg_map_keys, seg_map_problems
+from ._label_checks import (
+    box_problems,
+    mask_problems,
+    out_of_range,
+    seg_map_keys,
+    seg_map_problems,
+)
 from .label_problem import (
     JournalEntry,
     LabelError,

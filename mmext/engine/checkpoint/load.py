@@ -21,13 +21,14 @@ from rich.table import Table
 from torch import nn
 from torch.nn.modules.module import _IncompatibleKeys
 
-from ...utils.archive import Coverage, DamagedFileError, check_archive
+from ...utils.archive import DamagedFileError, check_archive
 from ...utils.safe_load import (
+    CONFIG_FILE,
     UntrustedTypeError,
     careful_readers,
+    is_pretrained,
     load_torch,
 )
-from ...utils.weight_files import CONFIG_FILE, is_pretrained
 from ..class_rows import ClassRows
 from .pretrained import read_pretrained
 
@@ -73,8 +74,8 @@ def _is_remote(path: str) -> bool:
 
 def compare_checksums(path: Path, *, contents: bool) -> None:
     """Compare the checksums of a checkpoint; say if there are none."""
-    coverage = check_archive(path, contents=contents)
-    if contents and coverage is Coverage.NOTHING:
+    has_checksums = check_archive(path, contents=contents)
+    if contents and not has_checksums:
         print_log(
             f'{path} has no checksums (it is of PyTorch before 1.6, or was '
             'saved without): damage would not be noticed',

@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 
 from ...checks.config import config_from_json, config_to_json
 from ...utils.files import atomic_path, new_tree
-from ...utils.weight_files import CONFIG_FILE
+from ...utils.safe_load import CONFIG_FILE
 from ...version import __version__
 
 WEIGHTS_FILE = 'model.safetensors'

@@ -15,7 +15,6 @@ from mmengine.optim import _ParamScheduler
 from mmengine.runner import BaseLoop, Runner
 from torch import Tensor, nn
 
-from ...utils.archive import seal_archive
 from ...utils.files import atomic_path
 from ...utils.safe_load import careful_readers, foreign_names
 from ...utils.training import freeze_modules, set_rng_state
@@ -137,8 +136,7 @@ class CheckpointingRunner(Runner):
         return self._run_id
 
     def _complete(self, temporary: Path, name: str) -> None:
-        """Add checksums to a file, and say what resuming from it needs."""
-        seal_archive(temporary)
+        """Say what resuming from a file needs."""
         if self._types_checked:
             return
         self._types_checked = True

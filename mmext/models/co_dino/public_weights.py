@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ...utils.files import atomic_path
-from ...utils.weight_files import check_paths, read_weights
+from ...utils.safe_load import check_paths, read_weights
 
 _LABEL_EMBEDDING = re.compile(r'query_head\.label_embedding\.')
 _SWIN_LAYER = re.compile(

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from ...utils.files import atomic_path
-from ...utils.weight_files import check_paths, read_weights
+from ...utils.safe_load import check_paths, read_weights
 from .layers import fit_positions, patch_grid, to_pair
 
 # What a state dict can be written for, and the key of it in the file.

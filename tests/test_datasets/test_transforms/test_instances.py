@@ -9,7 +9,7 @@ import torch
 from mmdet.structures.bbox import HorizontalBoxes
 from mmdet.structures.mask import BitmapMasks, PolygonMasks
 
-from mmext.datasets.transforms._instances import (
+from mmext.datasets.transforms._label_checks import (
     box_problems,
     boxes_around,
     mask_problems,

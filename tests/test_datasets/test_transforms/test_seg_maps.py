@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from mmext.datasets.transforms._seg_maps import (
+from mmext.datasets.transforms._label_checks import (
     out_of_range,
     seg_map_keys,
     seg_map_problems,

@@ -16,8 +16,12 @@ from mmengine.runner.checkpoint import CheckpointLoader
 from torch import nn
 
 from ....utils.archive import DamagedFileError, check_archive
-from ....utils.safe_load import foreign_names, is_trusted, load_torch
-from ....utils.weight_files import is_pretrained
+from ....utils.safe_load import (
+    foreign_names,
+    is_pretrained,
+    is_trusted,
+    load_torch,
+)
 from ...config import DELETE
 from ...findings import Finding, Severity
 from .registry import CKPT, new_finding

@@ -21,7 +21,7 @@ from mmengine.config import Config
 from mmengine.registry import DATASETS
 from PIL import Image
 
-from ...checks.config import (
+from ..checks.config import (
     ConfigDraft,
     Steps,
     Variable,
@@ -35,11 +35,10 @@ from ...checks.config import (
     split_key,
     walk_dicts,
 )
-from ...utils.draw import class_palette
-from ...utils.files import atomic_path
-from ...utils.training import rate_factor
-from .data_folders import find_data
-from .data_splits import DataFolder, DataSplit, make_val_split
+from ..utils.draw import class_palette
+from ..utils.files import atomic_path
+from ..utils.training import rate_factor
+from .data_folders import DataFolder, DataSplit, find_data, make_val_split
 
 # Steps of a training on few pictures, as far as it takes to learn them.
 _LEAST_STEPS, _MOST_EPOCHS = 3000, 100
