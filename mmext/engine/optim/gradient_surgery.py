@@ -7,7 +7,7 @@ aggregates, and neither are their Gramians.)
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -20,9 +20,17 @@ from torch import Tensor, nn
 from torch import distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from ...checks.ddp import graph_leaves
 from ...registry import OPTIM_WRAPPERS
 from ..distributed import unwrap_model
-from .aggregators import build_aggregator, get_state, of_tasks, set_state
+from .aggregators import (
+    TaskGradients,
+    build_aggregator,
+    get_state,
+    layout_of,
+    of_tasks,
+    set_state,
+)
 from .cpu_amp import CPU_VERSIONS, CpuAmpOptimWrapper
 
 
@@ -55,17 +63,11 @@ class _GradientSurgery:
         self._known: set[int] = set()
         # Numbers of the parameters that belong to no task, and get the sum.
         self._summed: set[int] = set()
-        self._num_tasks: int | None = None
-        # Gradients of the open window, by task and number of the parameter.
-        self._window: dict[tuple[int, int], Tensor] | None = None
+        self._gradients: TaskGradients | None = None
         # Of a window that was open when a checkpoint was written.
         self._restored: dict[tuple[int, int], Tensor] = {}
-        # A 0 of the device and the dtype that gradients are added up in.
-        self._zero = torch.zeros((), device=self._parameters[0].device)
-        for parameter in self._parameters:
-            self._zero = self._zero.to(
-                torch.promote_types(self._zero.dtype, parameter.dtype)
-            )
+        # The block of the last window, to be used again.
+        self._block: TaskGradients | None = None
 
     # Forward ---------------------------------------------------------------
 
@@ -87,7 +89,7 @@ class _GradientSurgery:
                 stack.enter_context(model.no_sync())
                 # DDP sends buffers at the forward after a reduction of its
                 # own, of which there is none: at the first one of a window.
-                model.require_forward_param_sync = self._window is None
+                model.require_forward_param_sync = self._gradients is None
             yield
 
     def _check(self, model: nn.Module) -> None:
@@ -174,7 +176,7 @@ class _GradientSurgery:
             if parameter.requires_grad
         ]
         inputs = [self._parameters[index] for index in numbers]
-        window = self._open(len(loss))
+        window = self._open(loss)
         with_graph = [k for k, value in enumerate(loss) if value.requires_grad]
         for task in with_graph:
             # Of the last one the graph goes while it is walked.
@@ -184,56 +186,68 @@ class _GradientSurgery:
                 allow_unused=True,
                 **{'retain_graph': task != with_graph[-1], **kwargs},
             )
-            for index, gradient in zip(numbers, gradients):
-                if gradient is None:
-                    continue
-                if gradient.layout is not torch.strided:
-                    gradient = gradient.to_dense()  # of an embedding
-                gradient = gradient.to(self._zero.dtype)
-                key = (0 if index in self._summed else task), index
-                # Not in place: autograd may give one tensor twice.
-                window[key] = (
-                    window[key] + gradient if key in window else gradient
-                )
+            window.add(
+                {
+                    self._key(task, index): gradient
+                    for index, gradient in zip(numbers, gradients)
+                    if gradient is not None
+                }
+            )
             del gradients
         self._inner_count += 1
 
-    def _open(self, num_tasks: int) -> dict[tuple[int, int], Tensor]:
+    def _key(self, task: int, index: int) -> tuple[int, int]:
+        return (0 if index in self._summed else task), index
+
+    def _open(self, losses: Sequence[Tensor]) -> TaskGradients:
         """The gradients of this window; begins one if there is none."""
-        if self._num_tasks not in (None, num_tasks):
+        if self._gradients is None:
+            if self._block is None:
+                # As the graph has it; what is not so is arranged later.
+                reached = [graph_leaves([value]) for value in losses]
+                touched = {
+                    self._key(task, index)
+                    for index, parameter in enumerate(self._parameters)
+                    for task, leaves in enumerate(reached)
+                    if id(parameter) in leaves
+                }
+                self._block = TaskGradients(
+                    self._parameters, len(losses), *layout_of(touched)
+                )
+            self._gradients = self._block
+            self._gradients.begin()
+            self._gradients.add(
+                {
+                    key: value.to(self._gradients.flat)
+                    for key, value in self._restored.items()
+                }
+            )
+            self._restored = {}
+        if self._gradients.num_tasks != len(losses):
             raise ValueError(
                 'all batches must have the same tasks, got '
-                f'{num_tasks} losses after {self._num_tasks}'
+                f'{len(losses)} losses after {self._gradients.num_tasks}'
             )
-        self._num_tasks = num_tasks
-        if self._window is None:
-            self._window = {
-                key: value.to(self._zero)
-                for key, value in self._restored.items()
-            }
-            self._restored = {}
-        return self._window
+        return self._gradients
 
     def step(self, **kwargs: Any) -> None:
         """Combine the gradients of the tasks, and step the optimizer."""
-        if self._window is not None:
+        if self._gradients is not None:
             self._combine()
         super().step(**kwargs)
 
     def zero_grad(self, **kwargs: Any) -> None:
         """Forget all gradients, those of the tasks included."""
-        self._window, self._restored = None, {}
+        self._gradients, self._restored = None, {}
         super().zero_grad(**kwargs)
 
     def _combine(self) -> None:
-        """Set the gradients: of what is shared, the combination."""
-        shared, owners = self._layout()
-        flat, self._window = self._averaged(shared, owners), None
-        sizes = [self._parameters[i].numel() for i in (*shared, *owners)]
-        width = sum(sizes[: len(shared)])
-        end = self._num_tasks * width
-        matrix, factor = flat[:end].view(self._num_tasks, width), 1.0
-        if not shared or not flat.sum().isfinite():
+        gradients = self._block = self._reduced(self._gradients)
+        self._gradients = None
+        matrix, factor = gradients.matrix, 1.0
+        if not gradients.shared:
+            combined = matrix.sum(0)
+        elif not gradients.flat.sum().isfinite():
             # The scaler skips this step; without one NaN shows, as ever.
             combined = matrix.sum(0)
         else:
@@ -243,6 +257,9 @@ class _GradientSurgery:
                 matrix.div_(factor)
             with self._seeded():
                 combined = self._aggregate(matrix)
+            if combined._base is not None:
+                # Not a part of the block, which is used again.
+                combined = combined.clone()
             if not combined.sum().isfinite():
                 norms = matrix.norm(dim=1).tolist()
                 raise FloatingPointError(
@@ -250,66 +267,7 @@ class _GradientSurgery:
                     f'finite, of gradients with the norms {norms}'
                 )
         self._num_updates += 1
-        values = torch.cat([combined * factor, flat[end:]])
-        for index, value in zip((*shared, *owners), values.split(sizes)):
-            parameter = self._parameters[index]
-            gradient = value.view(parameter.shape).to(parameter.dtype)
-            if parameter.grad is not None:
-                gradient = parameter.grad + gradient
-            parameter.grad = gradient
-
-    def _layout(self) -> tuple[list[int], dict[int, int]]:
-        """Parameters that several tasks reach, and the task of each other.
-
-        On any rank.
-        """
-        mask = torch.zeros(
-            self._num_tasks, len(self._parameters), dtype=torch.uint8
-        )
-        for key in self._window:
-            mask[key] = 1
-        if self._is_parallel():
-            if hasattr(self._ddp, 'finish_backward'):
-                self._ddp.finish_backward()
-            mask = mask.to(self._zero.device)
-            group = self._ddp.process_group
-            dist.all_reduce(mask, dist.ReduceOp.MAX, group=group)
-        tasks: dict[int, list[int]] = {}
-        for index, task in mask.T.nonzero().tolist():
-            tasks.setdefault(index, []).append(task)
-        shared = [index for index, of in tasks.items() if len(of) > 1]
-        return shared, {i: of[0] for i, of in tasks.items() if len(of) == 1}
-
-    def _is_parallel(self) -> bool:
-        return self._ddp is not None and dist.is_initialized()
-
-    def _averaged(
-        self, shared: Sequence[int], owners: Mapping[int, int]
-    ) -> Tensor:
-        """One block: a row per task of what is shared, then all others.
-
-        The mean over ranks; 0 for what a task has not reached.
-        """
-        keys = [
-            (task, index)
-            for task in range(self._num_tasks)
-            for index in shared
-        ]
-        keys += [(task, index) for index, task in owners.items()]
-        flat = torch.cat(
-            [self._zero.new_empty(0)]
-            + [
-                self._window[task, index].flatten()
-                if (task, index) in self._window
-                else self._zero.expand(self._parameters[index].numel())
-                for task, index in keys
-            ]
-        )
-        if self._is_parallel():
-            group = self._ddp.process_group
-            dist.all_reduce(flat, group=group)
-            flat.div_(dist.get_world_size(group))
-        return flat
+        gradients.set_gradients(combined, factor)
 
     def _aggregate(self, matrix: Tensor) -> Tensor:
         """The combination of the rows.
@@ -348,6 +306,27 @@ class _GradientSurgery:
             self._partial[key] = built, get_state(built)
         return self._partial[key][0]
 
+    def _reduced(self, gradients: TaskGradients) -> TaskGradients:
+        """The mean over ranks, in rows for what is shared on any of them."""
+        if self._ddp is None or not dist.is_initialized():
+            return gradients.arranged(gradients.touched)
+        if hasattr(self._ddp, 'finish_backward'):
+            self._ddp.finish_backward()
+        group = self._ddp.process_group
+        size = dist.get_world_size(group)
+        mask = torch.zeros(
+            gradients.num_tasks, len(self._parameters), dtype=torch.uint8
+        )
+        for key in gradients.touched:
+            mask[key] = 1
+        mask = mask.to(gradients.flat.device)
+        dist.all_reduce(mask, dist.ReduceOp.MAX, group=group)
+        touched = {(task, index) for task, index in mask.nonzero().tolist()}
+        gradients = gradients.arranged(touched)
+        dist.all_reduce(gradients.flat, group=group)
+        gradients.flat.div_(size)
+        return gradients
+
     @contextmanager
     def _seeded(self) -> Iterator[None]:
         """Random numbers of this update, the same on all ranks."""
@@ -369,7 +348,9 @@ class _GradientSurgery:
 
         Parameters are numbered as in the state of the optimizer.
         """
-        return dict(self._restored if self._window is None else self._window)
+        if self._gradients is None:
+            return dict(self._restored)
+        return self._gradients.items()
 
     def add_task_gradient(
         self, task: int, parameter: int, gradient: Tensor
