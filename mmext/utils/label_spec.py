@@ -224,7 +224,7 @@ def likely_cause(
     ):
         return (
             'the masks are black and white, 0 and 255; save them with 1 in '
-            'location of 255, or map 255 to 1 by the label_map of the data set'
+            'place of 255, or map 255 to 1 by the label_map of the data set'
         )
     ids = {-1, *range(num_classes, _CITYSCAPES_LABEL_IDS + 1)}
     if (
