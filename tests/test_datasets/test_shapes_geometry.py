@@ -38,7 +38,7 @@ def test_outline_has_its_area(name: str):
         assert np.linalg.norm(contour, axis=1).max() <= 1 + 1e-9
 
 
-def location(seed: int, **changes) -> list:
+def placed_shapes(seed: int, **changes) -> list:
     settings = dict(count=8, width=96, height=64, min_visible=0.5) | changes
     return place_shapes(np.random.default_rng(seed), **settings)
 
@@ -46,7 +46,7 @@ def location(seed: int, **changes) -> list:
 def test_what_is_seen_is_inside_disjoint_and_tight():
     for seed in range(30):
         taken = np.zeros((64, 96), dtype=bool)
-        for shape in location(seed):
+        for shape in placed_shapes(seed):
             rows, columns = shape.window
             assert 0 <= rows.start < rows.stop <= 64
             assert 0 <= columns.start < columns.stop <= 96
@@ -60,7 +60,7 @@ def test_what_is_seen_is_inside_disjoint_and_tight():
 
 
 def test_some_shapes_are_covered_and_some_are_whole():
-    fractions = [s.fraction for seed in range(30) for s in location(seed)]
+    fractions = [s.fraction for seed in range(30) for s in placed_shapes(seed)]
     assert min(fractions) < 0.6
     assert max(fractions) == 1
 
@@ -71,7 +71,7 @@ def test_ring_shows_what_is_below():
     holes = [
         shape.visible[shape.visible.shape[0] // 2]
         for seed in range(30)
-        for shape in location(seed, min_visible=1.0)
+        for shape in placed_shapes(seed, min_visible=1.0)
         if shape.label == ring
     ]
     assert holes
@@ -80,7 +80,7 @@ def test_ring_shows_what_is_below():
 
 
 def test_order_of_classes_is_free():
-    labels = [s.label for seed in range(150) for s in location(seed)]
+    labels = [s.label for seed in range(150) for s in placed_shapes(seed)]
     shares = np.bincount(labels, minlength=6) / len(labels)
     # 1200 draws: three standard deviations are 0.032.
     np.testing.assert_allclose(shares, 1 / 6, atol=0.033)

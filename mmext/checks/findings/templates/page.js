@@ -21,7 +21,7 @@ function sortBy(table, column) {
     header.classList.contains('amount') ? 'descending' : 'ascending';
   const other = first === 'ascending' ? 'descending' : 'ascending';
   const way = header.getAttribute('aria-sort') === first ? other : first;
-  for (const each of headers) each.removeAttribute('aria-sort');
+  for (const header of headers) header.removeAttribute('aria-sort');
   header.setAttribute('aria-sort', way);
   const sign = way === 'ascending' ? 1 : -1;
   const body = table.tBodies[0];
@@ -169,8 +169,8 @@ openRule();
 let closed = [];
 addEventListener('beforeprint', () => {
   closed = [...document.querySelectorAll('details:not([open])')];
-  for (const each of closed) each.open = true;
+  for (const details of closed) details.open = true;
 });
 addEventListener('afterprint', () => {
-  for (const each of closed) each.open = false;
+  for (const details of closed) details.open = false;
 });
