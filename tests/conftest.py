@@ -1,5 +1,6 @@
 """Fixtures of the whole suite: seeds, device, data that may be absent."""
 
+import gc
 import os
 
 # Before torch is loaded: the tests are many and small, and two processes of
@@ -67,6 +68,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker('xdist_group') is not None:
             item.add_marker(pytest.mark.flaky(reruns=2))
+
+
+def pytest_collection_finish() -> None:
+    """Spare what is imported from collections of garbage.
+
+    MMEngine does one for each data set that it builds, of half a second.
+    """
+    gc.freeze()
 
 
 @cache

@@ -219,10 +219,14 @@ _ATTEND = {
 }
 
 
-@torch.compiler.assume_constant_result
 def _backend(device: str) -> str:
     """Back end for a kind of device; a compiler does not look inside."""
     return backend_of('ms_deform_attn', device)
+
+
+# What torch.compiler.assume_constant_result does, which would load the
+# compiler, for three seconds, into each process that imports this module.
+_backend._dynamo_marked_constant = True
 
 
 def _own_backend(value: Tensor) -> str:

@@ -397,14 +397,13 @@ def find_outsiders(
         yield result
     finally:
         torch.autograd.backward = original
-    known = {
-        id(t) for t in (*model.parameters(), *all_tensors((groups, batch)))
-    }
-    if leaves.keys() - known:
-        # What the step itself has made goes.
+    for tensor in (*model.parameters(), *all_tensors((groups, batch))):
+        leaves.pop(id(tensor), None)
+    if any(_gradient_of(leaf) is not None for leaf, _ in leaves.values()):
+        # What the step itself has made goes, where cycles still hold it.
         gc.collect()
     for key, (leaf, function) in leaves.items():
-        tensor = None if key in known else leaf()
+        tensor = leaf()
         if tensor is None or tensor.grad is None:
             continue
         text = f'a tensor of shape {tuple(tensor.shape)}'
@@ -413,6 +412,10 @@ def find_outsiders(
             if key in graph_leaves([value]):
                 result[-1] = f'{text}, of which {location} is computed'
                 break
+
+
+def _gradient_of(tensor: weakref.ref[Tensor]) -> Tensor | None:
+    return None if (leaf := tensor()) is None else leaf.grad
 
 
 def _held(model: nn.Module, batch: Any) -> Iterator[tuple[str, Tensor]]:

@@ -50,7 +50,14 @@ from ..config import (
 )
 from ..findings import ErrorCatcher, frames_of
 from .build import Built, hook_configs
-from .sandbox import no_network, no_traces, plain_name, quiet, seeded
+from .sandbox import (
+    brief_collections,
+    no_network,
+    no_traces,
+    plain_name,
+    quiet,
+    seeded,
+)
 
 _SPLITS = ('train', 'val', 'test')
 # Batches of an epoch where the data are not here: more than any setting in
@@ -112,6 +119,7 @@ def build_parts(
     scope = built.scope if built else given.get('default_scope') or 'mmengine'
     with (
         no_traces(),
+        brief_collections(),
         TemporaryDirectory(prefix='mmext_') as folder,
         DefaultScope.overwrite_default_scope(scope),
         no_network() as asked,
