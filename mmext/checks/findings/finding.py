@@ -225,6 +225,10 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         remedy: Of findings that have no better one.
         family: Where it belongs.
         scope: What it looks at: ``'sample'``, ``'config'``, ...
+        needs: Of the scope ``'sample'``: what a sample must have to be
+            looked at, ``'mask'``, ``'image'``, ``'annotation'``,
+            ``'yolo'`` or ``'boxes'``; empty for any sample. It saves time,
+            and must not change what the rule finds.
         subject: What a finding is about, singular: ``'mask'``, ``'image'``.
         unit: What its count counts, singular: ``'pixel'``, ``'box'``; empty
             if there is nothing to count but subjects.
@@ -247,6 +251,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     remedy: str
     family: 'Family'
     scope: str
+    needs: str = ''
     subject: str = 'file'
     unit: str = ''
     per_value: bool = False

@@ -261,6 +261,8 @@ def _filtered(
 
 
 _MAP_SHAPE = (1, 1, 1)
+# Facts that rules of samples need, see Rule.needs.
+_NEEDS = ('mask', 'image', 'annotation', 'yolo')
 # What is wrong with a file that nothing but a metric reads.
 _OF_METRIC = ('COCO001', 'COCO014', 'COCO015')
 
@@ -361,10 +363,13 @@ class _Check:
         for facts in sample_facts(source, self.store):
             totals.add(facts, boxes=source.coco is None)
             sample = facts.sample
+            there = {'', 'boxes'} if sample.boxes else {''}
+            there.update(kind for kind in _NEEDS if getattr(facts, kind))
             file = sample.mask or sample.annotation or sample.image
             with self.catch_errors(totals.split, 'checking a sample', file):
                 for rule in self.of_scope['sample']:
-                    yield from rule.check(facts, source.expected)
+                    if rule.needs in there:
+                        yield from rule.check(facts, source.expected)
 
 
 def _likely_remedies(

@@ -56,10 +56,10 @@ class GracefulStopHook(Hook):
 
     With several processes, they begin a reduction of one number over Gloo
     after each step, and learn after the next one whether one of them has got
-    a signal. A validation has
-    no collectives until its metrics are gathered, and may be uneven: there,
-    each rank looks after each batch for a note of the others in the store,
-    and all agree once, when they leave it or have come to its end.
+    a signal. A validation has no collectives until its metrics are gathered,
+    and may be uneven: there, each rank looks after each batch for a note of
+    the others in the store, and all agree once, when they leave it or have
+    come to its end.
 
     While gradients are accumulated, they are saved, too. One stop checkpoint
     is kept, the last.

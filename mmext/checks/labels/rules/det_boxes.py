@@ -328,6 +328,7 @@ def _two_classes(facts: SampleFacts, expected: Expectations) -> Findings:
     severity=Severity.INFO,
     remedy='nothing, if there are none to be seen; loaders leave such images '
     'out of the training with filter_cfg=dict(filter_empty_gt=True)',
+    needs='',
     unit='',
 )
 def _no_objects(facts: SampleFacts, expected: Expectations) -> Findings:

@@ -341,6 +341,7 @@ def _image_alone(facts: SampleFacts, expected: Expectations) -> Findings:
     severity=Severity.WARNING,
     remedy='the training does not read it; add the image, or compare '
     'img_suffix and seg_map_suffix with the names',
+    needs='mask',
     subject='mask',
 )
 def _mask_alone(facts: SampleFacts, expected: Expectations) -> Findings:

@@ -52,6 +52,7 @@ DET = _family(
     'DET',
     'Boxes and objects',
     scope='sample',
+    needs='boxes',
     subject='image',
     unit='object',
     of_records=True,
@@ -67,6 +68,7 @@ IMG = _family(
     'IMG',
     'Image files',
     scope='sample',
+    needs='image',
     subject='image',
     picture='image',
 )
@@ -81,6 +83,7 @@ PAIR = _family(
     'PAIR',
     'Images and labels that belong together',
     scope='sample',
+    needs='image',
     subject='image',
     picture='pair',
 )
@@ -108,6 +111,7 @@ SEG = _family(
     'SEG',
     'Label maps',
     scope='sample',
+    needs='mask',
     subject='mask',
 )
 SEG_VALUES = SEG.having(unit='pixel')
@@ -115,6 +119,7 @@ VOC = _family(
     'VOC',
     "Annotation files in Pascal VOC's format",
     scope='sample',
+    needs='annotation',
     subject='annotation file',
 )
 
@@ -122,6 +127,7 @@ YOLO = _family(
     'YOLO',
     "Label files in YOLO's form",
     scope='sample',
+    needs='yolo',
     subject='label file',
     unit='line',
 )

@@ -62,7 +62,7 @@ def stem_below(path: str, folder: str, suffix: str = '') -> str:
     ``suffix`` is taken away from the end, or else what follows the last dot
     and ``suffix`` before that.
     """
-    name = path[len(folder) :].lstrip(os.sep)
+    name = path[len(folder) :].lstrip(os.sep).replace(os.sep, '/')
     if suffix and name.endswith(suffix):
         return name[: -len(suffix)]
     return os.path.splitext(name)[0].removesuffix(suffix)
