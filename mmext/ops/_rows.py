@@ -50,12 +50,11 @@ def add_rows_(
     """
     sums = torch.arange(len(index), device=index.device)
     where = torch.stack([index, sums[:, None].expand_as(index)]).flatten(1)
-    matrix = torch.sparse_coo_tensor(
-        where,
-        weight.flatten(),
-        (len(table), len(index)),
-        check_invariants=False,
-    )
+    # Torch 2.11 warns that nothing is checked, unless the choice is made so.
+    with torch.sparse.check_sparse_tensor_invariants(False):
+        matrix = torch.sparse_coo_tensor(
+            where, weight.flatten(), (len(table), len(index))
+        )
     torch.addmm(table, matrix, rows, out=table)
 
 

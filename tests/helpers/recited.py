@@ -117,7 +117,7 @@ class PatchFinder(BaseModel):
         return [self._find(*pair) for pair in zip(inputs, data_samples)]
 
     def _find(self, image, sample):
-        white = (image.float().amin(0) > 128).numpy().astype(np.uint8)
+        white = (image.cpu().float().amin(0) > 128).numpy().astype(np.uint8)
         rows = cv2.connectedComponentsWithStats(white)[2][1:, :4]
         rows = torch.from_numpy(rows[(rows[:, 2:] >= self.least).all(1)])
         boxes = torch.cat((rows[:, :2], rows[:, :2] + rows[:, 2:]), 1).float()
@@ -125,7 +125,7 @@ class PatchFinder(BaseModel):
         sample.pred_instances = InstanceData(
             labels=torch.zeros(len(rows), dtype=torch.long),
             bboxes=boxes / scale,
-            scores=torch.full((len(rows),), 0.9) * self.unit,
+            scores=torch.full((len(rows),), 0.9) * self.unit.cpu(),
         )
         return sample
 

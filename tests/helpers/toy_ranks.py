@@ -197,6 +197,8 @@ def start_ranks(
     argv = [str(item) for item in argv]
     if world_size > 1:
         argv += ['--launcher', 'pytorch']
+        if '--device' not in argv:  # there may be one GPU for all of them
+            argv += ['--device', 'cpu']
     return _fork(lambda: main(argv), world_size, out, own_group, only)
 
 

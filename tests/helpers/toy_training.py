@@ -87,7 +87,9 @@ class ToyModel(BaseModel):
             return [out.mean()]
         target = points.sum(1, keepdim=True)
         if self.noise:
-            target = target + self.noise * torch.randn(len(points), 1)
+            target = target + self.noise * torch.randn(len(points), 1).to(
+                points.device
+            )
         return dict(loss=(out.float() - target).square().mean())
 
 

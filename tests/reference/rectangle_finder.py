@@ -63,7 +63,7 @@ class RectangleFinder(BaseModel):
         return [self.find(*pair) for pair in zip(inputs.float(), data_samples)]
 
     def find(self, image, sample):
-        blue, green, red = image
+        blue, green, red = image.cpu()
         boxes, labels, masks = [], [], []
         for label, patch in enumerate(
             (

@@ -210,7 +210,8 @@ def test_a_segmentor_writes_label_maps_and_shares(tool, tmp_path):
     (images / 'b.png').write_bytes(b'no image')
     checkpoint = str(tmp_path / 'pidnet.pth')
     args = ['--checkpoint', checkpoint, '--out', str(tmp_path / 'out')]
-    assert tool.main([str(images), *args, '--batch-size', '2']) == 1
+    args += ['--device', 'cpu', '--batch-size', '2']
+    assert tool.main([str(images), *args]) == 1
     content = json.loads((tmp_path / 'out/predictions.json').read_text())
     (failed,) = content['failed']
     assert 'b.png' in failed['image']

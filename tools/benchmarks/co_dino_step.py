@@ -9,7 +9,8 @@ our side under autocast to bfloat16; the port is always float32. On a CPU our
 sides keep freed memory, as mmext's runner does.
 
 ``saved`` are the bytes that autograd keeps for the backward pass, ``RSS``
-the most that the process ever had.
+the most that the process ever had; on CUDA, ``allocated`` is the peak of the
+allocator in a step.
 """
 
 import argparse
@@ -56,6 +57,7 @@ MEASURES = {
     'prediction': 's',
     'optimizer': 'ms',
     'saved': 'GiB',
+    'allocated': 'GiB',
     'RSS': 'GiB',
 }
 
@@ -264,6 +266,12 @@ class Side:
             self.step()
         return counter.peak / 2**30
 
+    def allocated(self) -> float:
+        """GiB that CUDA's allocator hands out at most in a step."""
+        torch.cuda.reset_peak_memory_stats(self.device)
+        self.step()
+        return torch.cuda.max_memory_allocated(self.device) / 2**30
+
     def rss(self) -> float:
         """GiB of this process at most."""
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -342,7 +350,12 @@ def measure(args: argparse.Namespace) -> dict[str, dict[str, float]]:
         same_weights(sides)
         check_losses(sides)
         for what in args.measures:
-            if what in ('saved', 'RSS'):
+            if (
+                what == 'allocated'
+                and resolve_device(args.device).type == 'cpu'
+            ):
+                continue
+            if what in ('saved', 'allocated', 'RSS'):
                 name = what.lower()
                 results[what] = {side.side: side.ask(name) for side in sides}
                 continue

@@ -111,7 +111,7 @@ CONSTANTS = {
         'WITH_MAP': True,
         'PIXELS': 256,
     },
-    'source_kernel': {'SOURCES': 16, 'ROWS': 16, 'COLUMNS': 32},
+    'source_kernel': {'SOURCES': 16, 'ROWS': 16, 'COLUMNS': 16},
 }
 INT32 = {'row_sources', 'column_sources', 'target_map'}
 INT64 = {'row_start', 'row_stop', 'column_start', 'column_stop', 'hits'}
