@@ -61,6 +61,7 @@ def load(name):
         ('co_dino', [*TINY_DINO, '--embed-dims', '48'], 'a multiple of 32'),
         ('co_dino', ['--device', 'tpu'], "device must be 'auto'"),
         ('co_dino', ['--repeats', 'x'], '--repeats'),
+        ('cuda_step', [NO_MODEL, '--device', 'tpu'], "device must be 'auto'"),
         ('ddp_wrapper', ['--processes', '0'], '--processes'),
         ('ddp_wrapper', ['--models', 'vit'], '--models'),
         ('ddp_wrapper', ['--device', 'tpu'], "device must be 'auto'"),
@@ -154,6 +155,22 @@ def test_coco_metric(capsys, monkeypatch):
         r'mAP 0\.\d+ of both\n',
         capsys.readouterr().out,
     )
+
+
+def test_cuda_step(tmp_path):
+    """On a CPU; a config that cannot be built does not end the others."""
+    model = mmext.config_path('pidnet/pidnet_small_shapes.py')
+    file = tmp_path / 'rows.json'
+    options = ['--device', 'cpu', '--batch-size', '2', '--json', str(file)]
+    # Its processes look it up by its name.
+    tool = importlib.import_module('cuda_step')
+    assert tool.main([NO_MODEL, model, *options]) == 1
+    failed, row = json.loads(file.read_text())
+    assert failed['config'] == NO_MODEL
+    assert 'config must have a model' in failed['error']
+    assert row['batch_size'] == 2
+    assert row['allocated'] > row['weights'] > 0
+    assert row['waits'] == sum(row['places'].values()) > 0
 
 
 def test_mae(capsys):

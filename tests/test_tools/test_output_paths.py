@@ -275,6 +275,7 @@ class TestTried:
             ('make_shapes_dataset', ('--out', '{bad}')),
             ('convert_codetr', ('checkpoint', '{pth}', '{bad}')),
             ('benchmarks/validate_labels', ('--json', '{bad}')),
+            ('benchmarks/cuda_step', ('{config}', '--json', '{bad}')),
             ('benchmarks/preflight_sweep', (
                 '--configs', '{config}', '--table', '{bad}',
             )),

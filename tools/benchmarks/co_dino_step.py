@@ -9,8 +9,8 @@ our side under autocast to bfloat16; the port is always float32. On a CPU our
 sides keep freed memory, as mmext's runner does.
 
 ``saved`` are the bytes that autograd keeps for the backward pass, ``RSS``
-the most that the process ever had; on CUDA, ``allocated`` is the peak of the
-allocator in a step.
+the most that the process ever had, ``allocated`` the peak of a step: of CUDA's
+allocator, or of the tensors that the step makes on a CPU.
 """
 
 import argparse
@@ -46,6 +46,7 @@ from mmext.utils.cli import run_tool
 sys.path.insert(0, str(Path(__file__).parent))
 from benchmark_parts import positive, random_batch, synchronize
 from saved_bytes import SavedBytes
+from tensor_peak import peak_bytes
 
 SIDES = ('ours', 'ours bf16', 'port')
 CONFIGS = Path(__file__).resolve().parents[2] / 'configs'
@@ -267,10 +268,8 @@ class Side:
         return counter.peak / 2**30
 
     def allocated(self) -> float:
-        """GiB that CUDA's allocator hands out at most in a step."""
-        torch.cuda.reset_peak_memory_stats(self.device)
-        self.step()
-        return torch.cuda.max_memory_allocated(self.device) / 2**30
+        """GiB in use at most in a step."""
+        return peak_bytes(self.step, self.device) / 2**30
 
     def rss(self) -> float:
         """GiB of this process at most."""
@@ -350,11 +349,6 @@ def measure(args: argparse.Namespace) -> dict[str, dict[str, float]]:
         same_weights(sides)
         check_losses(sides)
         for what in args.measures:
-            if (
-                what == 'allocated'
-                and resolve_device(args.device).type == 'cpu'
-            ):
-                continue
             if what in ('saved', 'allocated', 'RSS'):
                 name = what.lower()
                 results[what] = {side.side: side.ask(name) for side in sides}

@@ -1,18 +1,20 @@
 """Memory of training steps on a GPU, and where the host waits in them.
 
 For each config: its model with random weights, at the size of picture and the
-batch size of its training, on made-up batches as the preflight makes them.
-Three steps are taken; the third is measured. Each config runs in a process of
-its own.
+batch size of its training, on made-up batches as the preflight makes them, in
+a process of its own. Of four steps the first is a warm-up.
 
-- weights: parameters and buffers,
-- allocated, reserved: the peaks of PyTorch's caching allocator in the third
-  step, the states of the optimizer included,
-- step: seconds from the batch on the host to the updated weights,
-- waits: operations that made the host wait for the GPU, of forward, backward
-  and optimizer, and in all; ``--json`` has the place of each.
+- weights: MiB of parameters and buffers,
+- step: seconds of the second step, from the batch on the host to the updated
+  weights,
+- allocated: MiB of PyTorch's caching allocator at the peak of the third step,
+  the states of the optimizer included; reserved: what it holds for that,
+- waits: how often the host waits for the GPU in the fourth step; ``--json``
+  has the places.
 
-AMP wrappers run as float32 unless ``--amp`` is given. Nothing is downloaded.
+On a CPU, to try it: the peak is that of the tensors that the step makes, and
+waits are operators that would make the host wait. AMP wrappers run as float32.
+Nothing is downloaded.
 """
 
 import argparse
@@ -20,7 +22,6 @@ import json
 import os
 import sys
 import time
-import warnings
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
@@ -32,20 +33,23 @@ from pathlib import Path
 os.environ.setdefault('PYTORCH_NVML_BASED_CUDA_CHECK', '1')
 
 import torch
-from mmengine.config import Config
 from mmengine.registry import DefaultScope
 from rich.console import Console
 from rich.table import Table
 
 import mmext.utils.quiet_hosts  # noqa: F401  (first: it is quiet then)
+from mmext.checks.config import read_config
 from mmext.checks.findings import ErrorCatcher
 from mmext.checks.preflight.batches import make_batches
 from mmext.checks.preflight.build import build_for_preflight
-from mmext.utils.cli import run_tool
-from mmext.utils.files import atomic_path
+from mmext.engine import resolve_device
+from mmext.utils.cli import report_errors, run_tool
+from mmext.utils.files import atomic_path, check_outputs, prepare_outputs
 
 sys.path.insert(0, str(Path(__file__).parent))
-from benchmark_parts import positive
+from benchmark_parts import positive, synchronize
+from sync_count import counting_syncs
+from tensor_peak import peak_bytes
 
 MIB = 2**20
 COLUMNS = ('weights', 'allocated', 'reserved', 'step', 'waits')
@@ -59,125 +63,94 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add('configs', nargs='+', metavar='CONFIG', help='path, or mmdet::...')
-    add('--device', default='cuda', help='cuda or cuda:N')
+    add('--device', default='auto', help='auto, cpu, cuda or cuda:N')
     add('--batch-size', type=positive, help="default: the config's")
-    add('--amp', action='store_true', help='autocast to bfloat16')
     add('--jobs', type=positive, default=1, help='configs at a time')
     add('--json', type=Path, help='write the numbers here, too')
     return parser
 
 
-def take_step(built, batch: dict, device: torch.device, amp: bool) -> None:
-    """Forward, backward and the optimizer's step."""
-    model, wrapper = built.model, built.optim_wrapper
-    with torch.autocast(device.type, torch.bfloat16, enabled=amp):
-        data = model.data_preprocessor(batch, True)
-        losses = (
-            model(**data, mode='loss')
-            if isinstance(data, dict)
-            else model(*data, mode='loss')
-        )
-    loss, _ = model.parse_losses(losses)
-    wrapper.update_params(loss)
-
-
 def measure(config: str, args: argparse.Namespace) -> dict:
     """The numbers of one config, in this process."""
-    device = torch.device(args.device)
-    cfg = Config.fromfile(_path_of(config) if '::' in config else config)
+    device = args.device
+    cfg = read_config(config)
     loader = cfg.get('train_dataloader') or {}
     batch_size = args.batch_size or loader.get('batch_size', 2)
-    built = build_for_preflight(cfg, device=args.device, size='declared')
-    if built.optim_wrapper is None:
+    built = build_for_preflight(cfg, device=str(device), size='declared')
+    model, wrapper = built.model.train(), built.optim_wrapper
+    if wrapper is None:
         raise built.optim_failure or ValueError('config has no optim_wrapper')
-    built.model.train()
     (batches,) = make_batches(
-        built, ('normal',), steps=3, batch_size=batch_size
+        built, ('normal',), steps=4, batch_size=batch_size
     ).values()
-    weights = sum(
-        tensor.nbytes
-        for tensor in (*built.model.parameters(), *built.model.buffers())
-    )
-    row = {
+    with DefaultScope.overwrite_default_scope(built.scope):
+        first, *steps = (
+            partial(model.train_step, batch, wrapper) for batch in batches
+        )
+        first()
+        synchronize(device)
+        start = time.perf_counter()
+        steps[0]()
+        synchronize(device)
+        seconds = time.perf_counter() - start
+        peak = peak_bytes(steps[1], device)
+        reserved = {}
+        if device.type == 'cuda':
+            most = torch.cuda.max_memory_reserved(device)
+            reserved['reserved'] = most / MIB
+        with counting_syncs(device) as places:
+            steps[2]()
+    tensors = (*model.parameters(), *model.buffers())
+    return {
         'size': list(built.recipe.size),
         'batch_size': batch_size,
-        'weights': weights / MIB,
+        'weights': sum(tensor.nbytes for tensor in tensors) / MIB,
+        'allocated': peak / MIB,
+        **reserved,
+        'step': seconds,
+        'waits': len(places),
+        'places': dict(Counter(places).most_common()),
     }
-    with DefaultScope.overwrite_default_scope(built.scope):
-        for batch in batches[:2]:
-            take_step(built, batch, device, args.amp)
-        if device.type == 'cuda':
-            torch.cuda.synchronize(device)
-            torch.cuda.reset_peak_memory_stats(device)
-        start = time.perf_counter()
-        take_step(built, batches[2], device, args.amp)
-        if device.type == 'cuda':
-            torch.cuda.synchronize(device)
-            row['step'] = time.perf_counter() - start
-            row['allocated'] = torch.cuda.max_memory_allocated(device) / MIB
-            row['reserved'] = torch.cuda.max_memory_reserved(device) / MIB
-            row['places'] = waits_of(built, batches[1], device, args.amp)
-            row['waits'] = sum(row['places'].values())
-    return row
-
-
-def waits_of(
-    built, batch: dict, device: torch.device, amp: bool
-) -> dict[str, int]:
-    """Where the host waits in a step, with how often it does there."""
-    torch.cuda.set_sync_debug_mode('warn')
-    try:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter('always')
-            take_step(built, batch, device, amp)
-    finally:
-        torch.cuda.set_sync_debug_mode('default')
-    root = str(Path(__file__).resolve().parents[2]) + os.sep
-    places = Counter(
-        f'{item.filename.rpartition("site-packages" + os.sep)[2]}'
-        f':{item.lineno}'.removeprefix(root)
-        for item in caught
-        if 'synchroniz' in str(item.message)
-    )
-    return dict(places.most_common())
-
-
-def _path_of(name: str) -> Path:
-    """The file of a config that is named by its package."""
-    package, _, relative = name.partition('::')
-    root = Path(import_module(package).__file__).parent
-    return root / '.mim/configs' / f'{relative.removesuffix(".py")}.py'
 
 
 def try_measure(config: str, args: argparse.Namespace) -> dict:
     """The numbers of one config, or its error."""
-    errors: list[Exception] = []
     row = {'config': config}
-    with ErrorCatcher(errors.append):
-        row |= measure(config, args)
-    for error in errors:
+
+    def take(error: Exception) -> None:
         text = f'{type(error).__name__}: {error}'
         row['error'] = ' '.join(text.split())[:300]
+
+    with ErrorCatcher(take):
+        row |= measure(config, args)
     return row
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the tool; 1 if a config could not be measured."""
-    args = make_parser().parse_args(argv)
+def run(args: argparse.Namespace) -> list[dict]:
+    """A row for each config; the file is written after each."""
     for host in ('mmdet', 'mmseg'):
         # Once, for all processes to come.
         import_module(f'{host}.models')
         import_module(f'{host}.datasets')
     rows = []
     with get_context('fork').Pool(args.jobs, maxtasksperchild=1) as pool:
-        for row in pool.imap(
-            partial(try_measure, args=args), args.configs, chunksize=1
-        ):
+        for row in pool.imap(partial(try_measure, args=args), args.configs):
             rows.append(row)
             if args.json:
                 with atomic_path(args.json) as temporary:
-                    text = '\n'.join(json.dumps(row) for row in rows)
-                    Path(temporary).write_text(text + '\n')
+                    Path(temporary).write_text(json.dumps(rows, indent=1))
+    return rows
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the tool; 1 if a config could not be measured."""
+    parser = make_parser()
+    args = parser.parse_args(argv)
+    files = {'--json': args.json}
+    report_errors(parser, check_outputs, files)
+    args.device = report_errors(parser, resolve_device, args.device)
+    with prepare_outputs(files):
+        rows = run(args)
     table = Table(title='MiB and seconds of a training step')
     for title in ('config', 'size', 'batch', *COLUMNS):
         table.add_column(title, justify='right')

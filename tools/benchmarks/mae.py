@@ -192,7 +192,7 @@ def work(args: argparse.Namespace) -> None:
     Of ``time`` the milliseconds, of ``memory`` the MiB.
     """
     import torch
-    from tensor_peak import TensorPeak
+    from tensor_peak import peak_bytes
 
     device = torch.device(args.device)
     torch.manual_seed(0)
@@ -223,14 +223,8 @@ def work(args: argparse.Namespace) -> None:
             start = clock()
             step()
             number = 1e3 * (clock() - start)
-        elif device.type == 'cuda':
-            torch.cuda.reset_peak_memory_stats(device)
-            step()
-            number = torch.cuda.max_memory_allocated(device) / 2**20
         else:
-            with TensorPeak() as memory:
-                step()
-            number = memory.peak / 2**20
+            number = peak_bytes(step, device) / 2**20
         print(number, flush=True)
 
 

@@ -107,9 +107,10 @@ class SyncCensus(TorchDispatchMode):
 def counting_syncs(device: torch.device) -> Iterator[list[str]]:
     """Collect what makes the host wait, while it is entered.
 
-    On CUDA PyTorch itself says so, on a CPU :class:`SyncCensus` looks for
-    what would. The two need not find the same number: a copy to the device
-    counts on CUDA only where the host really waits for it.
+    On CUDA PyTorch itself says so, and the list has file and line of each; on
+    a CPU :class:`SyncCensus` looks for what would, and it has the operators.
+    The two need not find the same number: a copy to the device counts on CUDA
+    only where the host really waits for it.
     """
     names: list[str] = []
     if device.type != 'cuda':
@@ -126,7 +127,7 @@ def counting_syncs(device: torch.device) -> Iterator[list[str]]:
     finally:
         torch.cuda.set_sync_debug_mode(before)
     names += [
-        str(item.message)
+        f'{item.filename}:{item.lineno}'
         for item in caught
         if 'synchroniz' in str(item.message)
     ]

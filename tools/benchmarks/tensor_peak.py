@@ -4,6 +4,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -84,3 +85,18 @@ class TensorPeak(TorchDispatchMode):
         for tensor in _tensors(result):
             self._note(tensor, counts=True)
         return result
+
+
+def peak_bytes(run: Callable[[], object], device: torch.device) -> int:
+    """Most bytes in use during a run.
+
+    On CUDA those of PyTorch's allocator, with what was there before; on a CPU
+    those of :class:`TensorPeak`, without.
+    """
+    if device.type != 'cuda':
+        with TensorPeak() as memory:
+            run()
+        return memory.peak
+    torch.cuda.reset_peak_memory_stats(device)
+    run()
+    return torch.cuda.max_memory_allocated(device)

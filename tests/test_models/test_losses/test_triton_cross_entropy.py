@@ -113,6 +113,7 @@ CONSTANTS = {
     },
     'source_kernel': {'SOURCES': 16, 'ROWS': 16, 'COLUMNS': 16},
 }
+OPTIONS = {'pixel_kernel': {}, 'source_kernel': {'num_warps': 1}}
 INT32 = {'row_sources', 'column_sources', 'target_map'}
 INT64 = {'row_start', 'row_stop', 'column_start', 'column_stop', 'hits'}
 NUMBERS = {
@@ -153,7 +154,11 @@ def test_compiles_without_atomics_and_tf32(
         for argument in kernel.arg_names
     }
     source = ASTSource(kernel, signature=signature, constexprs=constants)
-    compiled = triton.compile(source, target=GPUTarget('cuda', capability, 32))
+    compiled = triton.compile(
+        source,
+        target=GPUTarget('cuda', capability, 32),
+        options=OPTIONS[name],
+    )
     ptx = compiled.asm['ptx']
     assert 'fma.rn.f32' in ptx
     assert 'atom.' not in ptx
