@@ -249,6 +249,8 @@ def _find_coco(
         return None
     splits = by_split(names, 'the annotation files', root)
     parts: dict[str, DataSplit] = {}
+    kind = {'type': 'mmdet.CocoDataset'}
+    data = DataFolder('coco', root, classes, parts, kind)
     for split, names in splits.items():
         if len(names) > 1:
             # As of COCO itself, which has files of other labels, too.
@@ -261,21 +263,22 @@ def _find_coco(
         file = files[names[0]]
         folder = _folder_of_images(root, tree, names[0], file)
         with (root / names[0]).open('rb') as text:
-            if not holds_key(text, 'file_name'):
-                raise ValueError(
-                    f'images of {root / names[0]} must have a file_name, got '
-                    'none, as in the files of LVIS; add it to each image'
-                )
+            named = holds_key(text, 'file_name')
         parts[split] = DataSplit(
             [*file.images.file_name],
             {
                 'ann_file': names[0].replace(os.sep, '/'),
                 'data_prefix': {'img': folder and f'{folder}/'},
             },
+            whole=named,
             coco=file,
         )
-    kind = {'type': 'mmdet.CocoDataset'}
-    data = DataFolder('coco', root, classes, parts, kind)
+        if not named:
+            data.notes.append(
+                f'images of {root / names[0]} have no file_name but the URL '
+                "of LVIS: a copy has both; COCO's metric counts what LVIS "
+                'does not judge'
+            )
     used = [part.coco for part in parts.values()]
     data.masks = 'instance' in map(coco_task, used)
     if not classes:
@@ -485,6 +488,7 @@ def find_masks(
     """
     pairs = _mask_folders(tree)
     if not pairs:
+        _refuse_prefixes(root, tree)
         return None
     splits = {
         split: _mask_split(root, tree, own)
@@ -557,6 +561,28 @@ def _ends(images: set[str], masks: set[str]) -> tuple[str, str]:
             # Cityscapes has masks of several kinds.
             return own, min(ends, key=lambda e: ('TrainIds' not in e, len(e)))
     return own, ''
+
+
+def _refuse_prefixes(root: Path, tree: Tree) -> None:
+    """Raise if names of images and masks differ in how they begin."""
+    parts = {
+        folder: {re.sub(r'^\D+', '', n): n for n in _pictures(tree, folder)}
+        for folder in tree
+    }
+    for masks in filter(partial(_is_of_masks, objects=False), tree):
+        for images in tree:
+            tail = max(parts[masks].keys() & parts[images], default='')
+            alike = split_of(images) == split_of(masks)
+            if tail and alike and not _is_of_masks(images):
+                one, other = parts[masks][tail], parts[images][tail]
+                old, new = one.removesuffix(tail), other.removesuffix(tail)
+                folder = root / masks
+                raise ValueError(
+                    f'masks must have the names of their images, got {one} in '
+                    f'{folder} for {other} in {root / images}; rename them: '
+                    f'cd {quote(str(folder))} && for f in {old}*; do mv "$f" '
+                    f'"{new}${{f#{old}}}"; done'
+                )
 
 
 def _mask_split(

@@ -1,5 +1,6 @@
 """Folders as other programs write them, through the tool."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -75,6 +76,21 @@ def poses(root: Path) -> None:
     )
 
 
+def lvis(root: Path) -> None:
+    """Names of images are in their URLs."""
+    for split in ('train', 'val'):
+        picture(root / f'{split}2017/1.jpg')
+        url = f'http://images.cocodataset.org/{split}2017/1.jpg'
+        box = [8, 6, 16, 12]
+        note = {'id': 1, 'image_id': 1, 'category_id': 3, 'bbox': box}
+        note |= {'area': 192, 'segmentation': [[8, 6, 24, 6, 24, 18, 8, 18]]}
+        kinds = [{'id': i, 'name': name} for i, name in enumerate(NAMES, 1)]
+        image = {'id': 1, 'coco_url': url, 'width': 32, 'height': 24}
+        content = {'images': [image], 'annotations': [note]}
+        content |= {'categories': kinds}
+        write(root / f'lvis_v1_{split}.json', json.dumps(content))
+
+
 def voc_kit(root: Path) -> None:
     """The folder above VOCdevkit, and a list for each split."""
     year = root / 'VOCdevkit/VOC2012'
@@ -91,7 +107,9 @@ def voc_kit(root: Path) -> None:
         write(year / f'ImageSets/Main/{split}.txt', f'{split}\n')
 
 
-@pytest.mark.parametrize('write_data', [darknet, supervision, poses, voc_kit])
+@pytest.mark.parametrize(
+    'write_data', [darknet, supervision, poses, lvis, voc_kit]
+)
 def test_boxes(write_data: Callable, tmp_path, capsys):
     """The third class in the middle of the picture is what is loaded."""
     write_data(tmp_path / 'data')
@@ -100,7 +118,7 @@ def test_boxes(write_data: Callable, tmp_path, capsys):
     assert (noted in capsys.readouterr().out) == (write_data is poses)
     # Only what the folder lacks is written: a split, and names of images.
     written = (tmp_path / 'my_data').exists()
-    assert written == (write_data is darknet)
+    assert written == (write_data in (darknet, lvis))
     for split in ('train', 'val'):
         dataset = dataset_of(cfg, split)
         assert dataset.metainfo['classes'] == NAMES
@@ -207,6 +225,12 @@ def grey_of_three(root: Path) -> None:
     mask(root / 'masks/a.png', 'colours', grey)
 
 
+def prefixes(root: Path) -> None:
+    for number in range(3):
+        picture(root / f'images/img_{number}.png')
+        mask(root / f'masks/mask_{number}.png')
+
+
 def only_label_ids(root: Path) -> None:
     cityscapes(root, 'instanceIds')
 
@@ -222,6 +246,7 @@ def two_kits(root: Path) -> None:
         (coloured, 'datum convert -if voc_segmentation -i'),
         (of_camvid, 'datum convert -if camvid -i'),
         (grey_of_three, 'tools/validate_labels.py --masks'),
+        (prefixes, 'for f in mask_*; do mv "$f" "img_${f#mask_}"; done'),
         (only_label_ids, 'csCreateTrainIdLabelImgs'),
         (two_kits, "one folder with ImageSets, got ['VOC2007', 'VOC2012']"),
     ],

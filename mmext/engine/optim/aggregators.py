@@ -335,16 +335,22 @@ class TaskGradients:
             result._views[key].zero_()
         return result
 
-    def set_gradients(self, combined: Tensor, factor: float) -> None:
+    def set_gradients(
+        self, combined: Tensor, factor: float, weights: Tensor | None
+    ) -> None:
         """Add the combination ``(P,)``, and what is of one task, to ``grad``.
 
-        The combination is multiplied by ``factor``.
+        The combination is multiplied by ``factor``, what is of one task by
+        its number of ``weights`` ``(K,)``.
         """
         if factor != 1:
             combined = combined * factor
         parts = dict(self._split(combined, self.shared))
         for index, task in self.owners.items():
-            parts[index] = self._views[task, index].clone()
+            own = self._views[task, index]
+            parts[index] = (
+                own.clone() if weights is None else own * weights[task]
+            )
         for index, gradient in parts.items():
             parameter = self.parameters[index]
             gradient = gradient.to(parameter.dtype)

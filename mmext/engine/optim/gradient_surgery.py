@@ -44,6 +44,7 @@ class _GradientSurgery:
         self,
         aggregator: Any,
         seed: int = 0,
+        weigh_heads: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -58,6 +59,13 @@ class _GradientSurgery:
         # Of the tasks with a truth, where not all have one; with the state
         # that each was built with.
         self._partial: dict[tuple[int, ...], tuple[nn.Module, dict]] = {}
+        if weigh_heads and not hasattr(self.aggregator, 'weighting'):
+            raise ValueError(
+                'weigh_heads needs an aggregator that gives each task a '
+                f'weight, such as NashMTL or FairGrad, got {self.aggregator}; '
+                'leave weigh_heads out'
+            )
+        self.weigh_heads = weigh_heads
         self.seed, self._num_updates = seed, 0
         self._ddp: DistributedDataParallel | None = None
         self._known: set[int] = set()
@@ -244,7 +252,7 @@ class _GradientSurgery:
     def _combine(self) -> None:
         gradients = self._block = self._reduced(self._gradients)
         self._gradients = None
-        matrix, factor = gradients.matrix, 1.0
+        matrix, factor, weights = gradients.matrix, 1.0, None
         if not gradients.shared:
             combined = matrix.sum(0)
         elif not gradients.flat.sum().isfinite():
@@ -256,7 +264,7 @@ class _GradientSurgery:
                 factor = scaler.get_scale()
                 matrix.div_(factor)
             with self._seeded():
-                combined = self._aggregate(matrix)
+                combined, weights = self._aggregate(matrix)
             if combined._base is not None:
                 # Not a part of the block, which is used again.
                 combined = combined.clone()
@@ -267,10 +275,10 @@ class _GradientSurgery:
                     f'finite, of gradients with the norms {norms}'
                 )
         self._num_updates += 1
-        gradients.set_gradients(combined, factor)
+        gradients.set_gradients(combined, factor, weights)
 
-    def _aggregate(self, matrix: Tensor) -> Tensor:
-        """The combination of the rows.
+    def _aggregate(self, matrix: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The combination, and weights ``(K,)`` of what is of one task.
 
         A task without a valid label has a row of 0, which changes what many
         aggregators make of the others: it is left out.
@@ -279,9 +287,14 @@ class _GradientSurgery:
         tasks = matrix.any(1).nonzero().flatten().tolist()
         aggregator = self._aggregator_of(tasks, count)
         if aggregator is None:
-            return matrix.sum(0)
+            return matrix.sum(0), None
+        rows = matrix if len(tasks) == count else matrix[tasks]
         try:
-            return aggregator(matrix if len(tasks) == count else matrix[tasks])
+            if not self.weigh_heads:
+                return aggregator(rows), None
+            weights = matrix.new_ones(count)
+            weights[tasks] = aggregator.weighting(rows)
+            return weights[tasks] @ rows, weights
         except ValueError as error:
             raise ValueError(
                 f'{aggregator} cannot combine these gradients: {error}. '
@@ -421,6 +434,10 @@ class GradientSurgeryOptimWrapper(_GradientSurgery, OptimWrapper):
         aggregator: See :func:`~mmext.engine.optim.aggregators.\
 build_aggregator`: ``'PCGrad'``, ``dict(type='CAGrad', c=0.5)``.
         seed: Of the random numbers of the aggregator.
+        weigh_heads: Whether the weight that the aggregator gives a task is
+            also that of the gradient of what only this task reaches, as in
+            the code of the papers of Nash-MTL and FairGrad. By default it
+            is 1, as in TorchJD.
         **kwargs: ``optimizer``, ``accumulative_counts`` and ``clip_grad`` of
             MMEngine's ``OptimWrapper``; what is clipped is the result.
 
@@ -428,8 +445,9 @@ build_aggregator`: ``'PCGrad'``, ``dict(type='CAGrad', c=0.5)``.
         ImportError: If TorchJD, or what it needs for this aggregator, is
             missing.
         TypeError: In a step, if the model does not give a loss for each task.
-        ValueError: If there is no such aggregator; in a step, if the wrapper
-            of the model has ``static_graph``.
+        ValueError: If there is no such aggregator, or it has no weights for
+            ``weigh_heads``; in a step, if the wrapper of the model has
+            ``static_graph``.
         FloatingPointError: In a step, if the aggregator makes something that
             is not finite from gradients that are.
     """

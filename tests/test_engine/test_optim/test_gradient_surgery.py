@@ -219,6 +219,23 @@ def test_what_is_shared():
     torch.testing.assert_close(mine, rows[0])
 
 
+def test_weights_of_the_aggregator_for_the_heads():
+    model = toy_model()
+    weights = torch.tensor([0.5, 1.0, 2.0])
+    aggregator = dict(type='Constant', weights=weights.tolist())
+    true = copy.deepcopy(model)
+    losses = true(torch.stack(batch()['inputs']), mode='loss')
+    terms = [value for name, value in losses.items() if 'loss' in name]
+    torch.stack(terms).mul(weights).sum().backward()
+    gradients = gradients_of(
+        model, surgery(model, aggregator, weigh_heads=True), batch()
+    )
+    for name, parameter in true.named_parameters():
+        torch.testing.assert_close(gradients[name], parameter.grad)
+    with pytest.raises(ValueError, match='weigh_heads needs an aggregator'):
+        surgery(model, 'GradDrop', weigh_heads=True)
+
+
 def test_groups_of_parameters_and_frozen_ones():
     model = toy_model()
     model.backbone.requires_grad_(False)
