@@ -25,6 +25,11 @@ _MMCV = {
     'cpu': ('compiled', 'numba', 'pytorch'),
     'cuda': ('compiled', 'pytorch'),
 }
+# The kernels of torchvision for CPUs are the slowest, and there to be tested.
+_TORCHVISION = {
+    'cpu': ('compiled', 'numba', 'pytorch', 'torchvision'),
+    'cuda': ('compiled', 'torchvision', 'pytorch'),
+}
 # Their time is that of matrix products, which are PyTorch's anyway.
 _PRODUCTS = dict.fromkeys(('cpu', 'cuda'), ('compiled', 'pytorch'))
 
@@ -35,19 +40,27 @@ ORDER: dict[str, dict[str, tuple[str, ...]]] = {
         'cpu': ('numba', 'pytorch'),
         'cuda': ('deformops', 'compiled', 'pytorch'),
     },
-    'nms': _MMCV,
+    'nms': _TORCHVISION,
+    'roi_align': _TORCHVISION,
     'soft_nms': _MMCV,
     'nms_match': _MMCV,
-    'roi_align': _MMCV,
     'deform_conv': _PRODUCTS,
     # Compiled mmcv has it for GPUs only, and none beside it.
     'focal_loss': {'cpu': ('pytorch',), 'cuda': ('compiled', 'pytorch')},
 }
-BACKENDS = ('auto', 'numba', 'deformops', 'compiled', 'pytorch')
+BACKENDS = (
+    'auto',
+    'numba',
+    'deformops',
+    'compiled',
+    'torchvision',
+    'pytorch',
+)
 _LABELS = {
     'numba': 'numba',
     'deformops': 'deformops',
     'compiled': 'compiled mmcv',
+    'torchvision': 'torchvision',
     'pytorch': 'PyTorch',
     'none': 'none (compiled mmcv has it for GPUs only)',
 }
@@ -55,6 +68,7 @@ _REMEDIES = {
     'numba': 'install it with pip install "mmext[numba]"',
     'deformops': 'install it with pip install "mmext[deformops]"',
     'compiled': 'build mmcv with its operators',
+    'torchvision': 'install the torchvision that was built for this torch',
 }
 
 _chosen = 'auto'
@@ -118,15 +132,18 @@ def _import_error(name: str) -> str | None:
     try:
         if name == 'numba':
             from ..utils import jit  # noqa: F401
+        elif name == 'torchvision':
+            import torchvision  # noqa: F401
         else:
             import deformops.registry  # noqa: F401
             import triton  # noqa: F401
-    except ImportError as error:
+    except (ImportError, RuntimeError) as error:
+        # A torchvision that was built for another torch finds no operators.
         return str(error)
     return None
 
 
-def _missing(name: str) -> str | None:
+def _missing(name: str, device: str) -> str | None:
     """Why a back end cannot be used in this process; None if it can."""
     if name == 'pytorch':
         return None
@@ -134,9 +151,13 @@ def _missing(name: str) -> str | None:
         compiled = active_backend() == 'compiled'
         return None if compiled else 'this mmcv has no compiled operators'
     error = _import_error(name)
-    if error is None and name == 'deformops':
-        import torch
+    if error is not None or device == 'cpu':
+        return error
+    import torch
 
+    if name == 'torchvision' and torch.ops.torchvision._cuda_version() < 0:
+        return 'this torchvision was built for CPUs'
+    if name == 'deformops':
         if not torch.cuda.is_available():
             return 'its kernels need a GPU'
         if torch.cuda.get_device_capability() < (7, 0):
@@ -161,12 +182,12 @@ def backend_of(operator: str, device: str) -> str:
     """
     asked = _asked()
     order = ORDER[operator].get(device, ('pytorch',))
-    if operator != 'ms_deform_attn' and _missing('compiled') is None:
+    if operator != 'ms_deform_attn' and _missing('compiled', device) is None:
         # mmcv calls its own module, and nothing else is asked.
         return 'compiled' if 'compiled' in order else 'none'
     if asked not in order:
-        return next(name for name in order if _missing(name) is None)
-    reason = _missing(asked)
+        return next(name for name in order if _missing(name, device) is None)
+    reason = _missing(asked, device)
     if reason is not None:
         raise ImportError(
             f'{asked} was chosen for {operator} (by {VARIABLE} or ops_backend '
@@ -218,7 +239,7 @@ def log_backend(
     line = f'Operators on {device}: {"; ".join(parts)}'
     if _asked() != 'auto':
         line += f' ({_asked()} was chosen)'
-    elif device == 'cpu' and _missing('numba') is not None:
+    elif device == 'cpu' and _missing('numba', device) is not None:
         line += '; pip install "mmext[numba]" makes them faster'
     if line not in _logged:
         _logged.add(line)

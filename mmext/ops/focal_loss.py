@@ -7,6 +7,8 @@ https://arxiv.org/abs/1708.02002; the clamping of the logarithms and what is
 done with labels outside the classes follow mmcv's CUDA kernels.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -22,7 +24,7 @@ def _check_target(target: Tensor, weight: Tensor, classes: int) -> None:
     """Refuse labels that the compiled kernels would read memory with."""
     if not target.numel():
         return
-    low, most = (int(x) for x in torch.aminmax(target))
+    low, most = torch.stack(torch.aminmax(target)).tolist()
     if most > classes:
         raise ValueError(
             f'target must be at most {classes}, the number of classes, got '
@@ -36,10 +38,18 @@ def _check_target(target: Tensor, weight: Tensor, classes: int) -> None:
         )
 
 
-def _hits(target: Tensor, classes: int) -> tuple[Tensor, Tensor]:
-    """Sample and class of every label that is one of the classes."""
-    sample = ((target >= 0) & (target < classes)).nonzero()[:, 0]
-    return sample, target[sample]
+def _put_target_class(
+    values: Tensor, target: Tensor, p: Tensor, own: Callable[[Tensor], Tensor]
+) -> None:
+    """Put ``own`` of the probability where the class is the target.
+
+    ``values`` and ``p``: ``(N, C)``. Rows whose label is none of the classes
+    keep their values. No mask is an index: a GPU would be waited for.
+    """
+    column = target.clamp(0, values.shape[1] - 1)[:, None]
+    new = own(p.gather(1, column))
+    old = values.gather(1, column)
+    values.scatter_(1, column, new.where(target[:, None] == column, old))
 
 
 @exact
@@ -66,13 +76,13 @@ def sigmoid_focal_loss_forward(
         gamma: Focusing exponent, >= 0.
         alpha: Weight of the target class, in [0, 1].
     """
-    classes = input.shape[1]
-    _check_target(target, weight, classes)
+    _check_target(target, weight, input.shape[1])
     p = widen(input).sigmoid()
     loss = (alpha - 1) * p.pow(gamma) * _safe_log(1 - p)
-    hit = _hits(target, classes)
-    p = p[hit]
-    loss[hit] = -alpha * (1 - p).pow(gamma) * _safe_log(p)
+    _put_target_class(
+        *(loss, target, p),
+        lambda p: -alpha * (1 - p).pow(gamma) * _safe_log(p),
+    )
     if weight.numel():
         loss *= widen(weight)[target][:, None]
     output.copy_(loss)
@@ -91,14 +101,15 @@ def sigmoid_focal_loss_backward(
 
     ``grad_input``: Filled; ``(N, C)``.
     """
-    classes = input.shape[1]
-    _check_target(target, weight, classes)
     p = widen(input).sigmoid()
     q = 1 - p
     grad = (1 - alpha) * p.pow(gamma) * (p - gamma * q * _safe_log(q))
-    hit = _hits(target, classes)
-    p, q = p[hit], q[hit]
-    grad[hit] = -alpha * q.pow(gamma) * (q - gamma * p * _safe_log(p))
+    _put_target_class(
+        *(grad, target, p),
+        lambda p: (
+            -alpha * (1 - p).pow(gamma) * (1 - p - gamma * p * _safe_log(p))
+        ),
+    )
     if weight.numel():
         grad *= widen(weight)[target][:, None]
     grad_input.copy_(grad)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..utils.tensors import exact, widen
-from .choice import uses_numba
+from .choice import backend_of, uses_numba
 
 
 def box_rows(boxes: Tensor, offset: int) -> Tensor:
@@ -149,6 +149,14 @@ def nms(
     to ``torch.sort``. Returns indices of the kept boxes, best first, int64.
     """
     order = scores.sort(dim=0, descending=True, stable=True).indices
+    if backend_of('nms', boxes.device.type) == 'torchvision':
+        sized = widen(boxes)[order]
+        sized[:, 2:] += offset
+        ranks = torch.arange(len(order), 0, -1, device=boxes.device)
+        # Of the type of the boxes, in which the others compare.
+        limit = torch.tensor(iou_threshold, dtype=sized.dtype).item()
+        kept = torch.ops.torchvision.nms(sized, ranks.to(sized), limit)
+        return order[kept]
     rows = box_rows(boxes[order], offset)
     if uses_numba(rows.device):
         by = _suppressors(rows.numpy(), iou_threshold, offset, inclusive=False)

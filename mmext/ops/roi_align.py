@@ -1,8 +1,8 @@
 """RoIAlign: bilinear samples of a region, averaged in each bin.
 
-On a CPU kernels of numba compute the mean, where it is installed. The maximum
-(``pool_mode='max'``), which no config of mmdet or mmseg asks for, is left to
-compiled mmcv.
+On a CPU kernels of numba compute the mean, on a GPU those of torchvision, if
+they are installed. The maximum (``pool_mode='max'``), which no config of mmdet
+or mmseg asks for, is left to compiled mmcv.
 
 Shape letters: N images, C channels, H W map size, R regions, P Q bins along y
 and x, B bins of several regions, K pixels that a bin reads.
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ..utils.tensors import exact, wide_type, widen
 from ._rows import PixelTable, add_rows_, sum_rows
-from .choice import uses_numba
+from .choice import backend_of, uses_numba
 
 
 class SampleGrid(NamedTuple):
@@ -79,12 +79,6 @@ def sample_grid(
     corners = rois[:, 1:] * spatial_scale - shift
     start, end = corners[:, [1, 0]], corners[:, [3, 2]]
     size = end - start
-    if aligned and (size < 0).any():
-        first = int((size < 0).any(1).nonzero()[0])
-        raise ValueError(
-            'rois must not end before they begin, got '
-            f'{rois[first].tolist()} at index {first}'
-        )
     if not aligned:
         size = size.clamp(min=1)
     width = size / size.new_tensor(bins)
@@ -239,7 +233,7 @@ def _taps_of_regions(
     return taps, images * -(-channels // kernels.CHANNELS)
 
 
-def _check(rois: Tensor, images: int, pool_mode: int) -> None:
+def _check(rois: Tensor, images: int, pool_mode: int, aligned: bool) -> None:
     """Refuse a maximum, and regions that would be read outside of memory."""
     if pool_mode != _AVERAGE:
         raise ValueError(
@@ -249,12 +243,24 @@ def _check(rois: Tensor, images: int, pool_mode: int) -> None:
         )
     image = rois[:, 0]
     good = rois.isfinite().all(1) & (image >= 0) & (image < images)
+    if aligned:
+        good &= (rois[:, 3:] >= rois[:, 1:3]).all(1)
+    # The one place where a GPU is waited for.
     if not good.all():
         first = int(good.logical_not().nonzero()[0])
         raise ValueError(
-            f'rois must be finite with an image index in [0, {images}), got '
+            f'rois must be finite with an image index in [0, {images})'
+            f'{", and not end before they begin" * aligned}, got '
             f'{rois[first].tolist()} at index {first}'
         )
+
+
+def _uses_torchvision(tensor: Tensor) -> bool:
+    """Not where results must not vary: PyTorch refuses its gradient there."""
+    return (
+        backend_of('roi_align', tensor.device.type) == 'torchvision'
+        and not torch.are_deterministic_algorithms_enabled()
+    )
 
 
 @exact
@@ -283,9 +289,16 @@ def roi_align_forward(
         ValueError: If the maximum is asked for, or a region is not finite,
             of no image, or ends before it begins.
     """
-    _check(rois, len(input), pool_mode)
+    _check(rois, len(input), pool_mode, aligned)
     bins = aligned_height, aligned_width
     rois = rois.to(wide_type(input))
+    if _uses_torchvision(input):
+        pooled = torch.ops.torchvision.roi_align(
+            *(widen(input), rois, spatial_scale, *bins),
+            *(sampling_ratio, aligned),
+        )
+        output.copy_(pooled)
+        return
     grid = sample_grid(rois, bins, spatial_scale, sampling_ratio, aligned)
     if uses_numba(input.device):
         from ..utils.jit import run_rows
@@ -328,6 +341,12 @@ def roi_align_backward(
     bins = aligned_height, aligned_width
     grad = widen(grad_output)
     rois = rois.to(grad.dtype)
+    if _uses_torchvision(grad):
+        grad_input += torch.ops.torchvision._roi_align_backward(
+            *(grad, rois, spatial_scale, *bins, *grad_input.shape),
+            *(sampling_ratio, aligned),
+        )
+        return
     grid = sample_grid(rois, bins, spatial_scale, sampling_ratio, aligned)
     if uses_numba(grad.device):
         from ..utils.jit import run_rows

@@ -10,7 +10,7 @@ import mmcv.ops  # noqa: F401  (loads the modules that hold ext_module)
 import pytest
 import torch
 
-from mmext.ops import active_backend
+from mmext.ops import active_backend, choice
 from mmext.ops.backend import fill_module
 
 CALLERS = (
@@ -49,9 +49,14 @@ def _call_ours(ours: ModuleType) -> Iterator[None]:
         yield
 
 
-@pytest.fixture(params=['numba', 'pytorch'])
+BACKENDS = ['numba', 'pytorch']
+if choice._import_error('torchvision') is None:
+    BACKENDS.append('torchvision')
+
+
+@pytest.fixture(params=BACKENDS)
 def backend(request, monkeypatch) -> str:
-    """Both, where there is a choice on CPUs."""
+    """Each, where there is a choice on CPUs."""
     monkeypatch.setenv('MMEXT_OPS', request.param)
     return request.param
 

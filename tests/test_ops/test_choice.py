@@ -28,7 +28,9 @@ def there(monkeypatch) -> set[str]:
     monkeypatch.setattr(choice, '_chosen', 'auto')
     monkeypatch.setattr(choice, '_logged', set())
     monkeypatch.setattr(
-        choice, '_missing', lambda name: None if name in there else 'not here'
+        choice,
+        '_missing',
+        lambda name, device: None if name in there else 'not here',
     )
     return there
 
@@ -41,8 +43,13 @@ def test_the_first_that_is_there(there):
     assert backend_of('ms_deform_attn', 'cuda') == 'pytorch'
     assert backend_of('ms_deform_attn', 'cpu') == 'numba'
     assert backend_of('ms_deform_attn', 'mps') == 'pytorch'
+    assert backend_of('nms', 'cpu') == 'numba'
     there.remove('numba')
     assert backend_of('ms_deform_attn', 'cpu') == 'pytorch'
+    there.add('torchvision')
+    assert backend_of('nms', 'cpu') == 'pytorch'
+    assert backend_of('roi_align', 'cuda') == 'torchvision'
+    assert backend_of('soft_nms', 'cuda') == 'pytorch'
 
 
 @pytest.mark.parametrize('name', ['auto', 'numba', 'pytorch'])
@@ -90,7 +97,7 @@ def test_a_package_that_cannot_be_imported_is_missing(monkeypatch):
     monkeypatch.undo()
     monkeypatch.setitem(sys.modules, 'deformops.registry', None)
     choice._import_error.cache_clear()
-    assert 'deformops' in choice._missing('deformops')
+    assert 'deformops' in choice._missing('deformops', 'cuda')
     choice._import_error.cache_clear()
 
 
@@ -106,7 +113,7 @@ def test_log_says_what_each_operator_has_once(there, caplog):
     there -= {'compiled', 'deformops'}
     calls = [(log_backend, device) for device in ('cpu', 'cpu', 'cuda')]
     cpu, cuda = messages(caplog, *calls)
-    assert cpu.startswith('Operators on cpu: ms_deform_attn, nms, soft_nms,')
+    assert cpu.startswith('Operators on cpu: ms_deform_attn, nms, roi_align,')
     assert cpu.endswith(': numba; deform_conv, focal_loss: PyTorch')
     assert cuda == f'Operators on cuda: {", ".join(ORDER)}: PyTorch'
 
