@@ -134,8 +134,10 @@ def run(args: argparse.Namespace) -> list[dict]:
         import_module(f'{host}.datasets')
     rows = []
     with get_context('fork').Pool(args.jobs, maxtasksperchild=1) as pool:
-        for row in pool.imap(partial(try_measure, args=args), args.configs):
+        measuring = partial(try_measure, args=args)
+        for row in pool.imap_unordered(measuring, args.configs):
             rows.append(row)
+            rows.sort(key=lambda row: args.configs.index(row['config']))
             if args.json:
                 with atomic_path(args.json) as temporary:
                     Path(temporary).write_text(json.dumps(rows, indent=1))
