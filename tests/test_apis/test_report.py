@@ -206,7 +206,7 @@ PLANTED = '<script>planted = 1</script>'
 
 def test_metrics_of_a_segmentor(of_maps):
     report = json.loads((of_maps / 'report.json').read_text())
-    # Truth in rows; the ignored line is nowhere.
+    # Ground truth in rows; the ignored line is nowhere.
     matrix = [[585, 15, 0, 0], [0, 420, 150, 0], [0] * 4, [0] * 4]
     assert recited.matrix(report) == matrix
     road, car, planted, never = report['per_class']

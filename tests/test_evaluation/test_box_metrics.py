@@ -116,7 +116,7 @@ NAMES = ('one', 'two', 'three', 'never')
 
 
 def random_data(rng):
-    """Truth with crowds as a COCO file has it, and samples of a test."""
+    """A COCO file with crowds, and samples of a test."""
     content = {'images': [], 'annotations': [], 'categories': []}
     for label, name in enumerate(NAMES):
         content['categories'].append({'id': 5 * label + 1, 'name': name})

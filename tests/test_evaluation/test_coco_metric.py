@@ -25,7 +25,7 @@ def boxes(rng, number):
 
 
 def sample(index, rng):
-    """Truth and predictions of a picture: near, of another class, made up."""
+    """Annotations and predictions: near, of another class, made up."""
     number = int(rng.integers(0, 6))
     truth = boxes(rng, number)
     labels = rng.integers(0, len(CLASSES), number)

@@ -322,7 +322,7 @@ def test_a_segmented_video(tool, tmp_path):
 
 
 def test_a_segmentor_beside_the_annotation(tool, tmp_path):
-    """Truth on the left, the prediction on the right, what is void in grey."""
+    """Ground truth left, prediction right, what is void in grey."""
     told = np.repeat([[0, 1], [2, 1]], 48, 0).repeat(64, 1).astype(np.uint8)
     right = told.copy()
     right[:48, 64:], right[48:, :64] = 2, 255

@@ -1,6 +1,6 @@
 """Time of COCO's metrics: mmext.CocoMetric beside MMDetection's.
 
-Truth and predictions are made up: 80 classes, 7 objects and 100 predicted
+Annotations and predictions are made up: 80 classes, 7 objects and 100 detected
 boxes an image, as a detector of COCO has them. Timed is what an evaluation
 does after the last batch, with the seconds of a processor; both must give the
 same numbers. Needs faster-coco-eval, without which ours is MMDetection's.

@@ -248,7 +248,7 @@ def _build_model(cfg: Config, notes: list[str]) -> tuple[nn.Module, list[str]]:
                     f'init_weights of the model fails without: {error}'
                 )
     if dropped and not lazy:
-        # What only the file of weights would have given a value.
+        # What only the weights file would have given a value.
         for parameter in model.parameters():
             unset = parameter.data.isnan()
             parameter.data[unset] = 0.02 * torch.randn(int(unset.sum()))

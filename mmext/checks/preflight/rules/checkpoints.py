@@ -75,7 +75,7 @@ def _addresses(subject: Subject) -> Iterator[tuple[tuple, str, str]]:
 
 @CKPT.rule(
     'CKPT001',
-    title='a file of weights does not exist',
+    title='a weights file does not exist',
     severity=Severity.ERROR,
     remedy='correct the path, or download the file',
 )
@@ -86,12 +86,12 @@ def missing_file(subject: Subject) -> Iterator[Finding]:
         if file.is_file() or shared:
             continue
         what = 'is a folder' if file.is_dir() else 'does not exist'
-        yield new_finding(f'the file of weights {value} {what}', path=path)
+        yield new_finding(f'the weights file {value} {what}', path=path)
 
 
 @CKPT.rule(
     'CKPT002',
-    title='a file of weights is none',
+    title='a weights file is not a checkpoint',
     severity=Severity.ERROR,
     remedy='download it again, and compare its size',
 )
@@ -107,9 +107,7 @@ def damaged_file(subject: Subject) -> Iterator[Finding]:
         except DamagedFileError as error:
             fault = f'is damaged: {error}'
         if fault:
-            yield new_finding(
-                f'the file of weights {value} {fault}', path=path
-            )
+            yield new_finding(f'the weights file {value} {fault}', path=path)
 
 
 def file_fault(file: Path) -> str:
@@ -135,7 +133,7 @@ def file_fault(file: Path) -> str:
 
 @CKPT.rule(
     'CKPT003',
-    title='an address of weights cannot be loaded from',
+    title='a weights URL cannot be loaded',
     severity=Severity.ERROR,
     remedy='correct the address',
 )
@@ -248,7 +246,7 @@ def loaded_twice(subject: Subject) -> Iterator[Finding]:
 
 @CKPT.rule(
     'CKPT008',
-    title='a file of weights may run code when it is read',
+    title='a weights file may run code when it is read',
     severity=Severity.ERROR,
     remedy='get the weights from their source; if you trust the file, set '
     'trust_checkpoint = True',
@@ -261,7 +259,7 @@ def runs_code(subject: Subject) -> Iterator[Finding]:
         names = foreign_names(file)
         if names:
             yield new_finding(
-                f'the file of weights {value} holds '
+                f'the weights file {value} holds '
                 f'{", ".join(names[:_MAX_NAMES])}, and will be refused',
                 path=path,
             )

@@ -17,7 +17,7 @@ def pretrained(checkpoint):
 
 @pytest.fixture
 def weights(tmp_path):
-    """A file of weights as torch writes them."""
+    """A weights file as torch writes them."""
     file = tmp_path / 'a.pth'
     torch.save({'state_dict': {'w': torch.zeros(1000)}}, file)
     return file
