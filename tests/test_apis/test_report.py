@@ -183,7 +183,7 @@ def test_a_metric_without_a_file(tmp_path, report):
 
 @pytest.fixture(scope='module')
 def of_maps(tmp_path_factory):
-    """The report of a segmentor: two pictures, the first all right."""
+    """The report of a segmentor: one picture has errors, one has no label."""
     folder = tmp_path_factory.mktemp('maps')
     right = np.zeros((20, 30), np.uint8)
     right[:10] = 1
@@ -191,7 +191,9 @@ def of_maps(tmp_path_factory):
     truth[0] = 255
     told[5:10] = 2
     told[15:, :3] = 1
+    void = np.full_like(right, 255)
     maps = {'fine': (right, right), 'wrong': (truth, told)}
+    maps['void'] = void, right
     config = recited.write_segmentation(
         folder, maps, ('road', 'car', PLANTED, 'never')
     )

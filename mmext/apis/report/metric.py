@@ -105,8 +105,8 @@ class ReportMetric(BaseMetric):
         counted = truth != self._ignored
         pairs = truth[counted] * num + pred[counted]
         counts = torch.bincount(pairs, minlength=num**2).view(num, num)
-        total = max(int(counts.sum()), 1)
-        wrong = 1 - int(counts.trace()) / total
+        total = int(counts.sum())
+        wrong = (total - int(counts.trace())) / max(total, 1)
         self.results.append(
             {
                 'img_path': sample['img_path'],
