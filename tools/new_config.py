@@ -17,6 +17,7 @@ from functools import partial
 
 import mmext.utils.quiet_hosts  # noqa: F401  (first: it is quiet then)
 from mmext.utils.cli import ToolParser, hide_gpus, report_errors, run_tool
+from mmext.utils.quiet_hosts import defer_imports
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -108,6 +109,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args['num_gpus'] == 1:
         environ |= {'RANK': '0', 'LOCAL_RANK': '0', 'WORLD_SIZE': '1'}
     hide_gpus('cpu')
+    defer_imports('matplotlib.pyplot', 'scipy.stats')
     from mmext.apis import new_config
 
     made = report_errors(parser, partial(new_config, **args))

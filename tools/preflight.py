@@ -25,6 +25,7 @@ from mmext.utils.cli import (
     report_errors,
     run_tool,
 )
+from mmext.utils.quiet_hosts import defer_imports
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -148,6 +149,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options['environ'] = dict(os.environ)
     # First: MMEngine asks for the memory of GPUs that are there.
     hide_gpus(options['device'])
+    defer_imports('matplotlib.pyplot', 'scipy.stats')
     from mmext.checks.preflight.run import list_rules, run_preflight
 
     if form is not None:

@@ -1,4 +1,4 @@
-"""Silence import-time messages of mmdet and mmseg.
+"""Silence import-time messages of mmdet and mmseg, and defer what they import.
 
 To be imported by a tool before anything of the hosts. While mmdet, mmseg and
 their like are imported, they warn of packages that they could use, of their
@@ -12,7 +12,8 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType
+from importlib.util import find_spec, module_from_spec
+from types import FrameType, ModuleType
 from typing import Any
 
 import mmengine.logging
@@ -104,6 +105,52 @@ def quiet_imports() -> None:
     os.environ.setdefault('NO_ALBUMENTATIONS_UPDATE', '1')
     warnings.showwarning = _show_others
     mmengine.logging.print_log = log_module.print_log = _print_no_debug
+
+
+class _Deferred(ModuleType):
+    """A module that runs when the first of its names is asked for.
+
+    As those of :class:`importlib.util.LazyLoader`, which run at a look at
+    ``__file__``, too: ``inspect`` takes one at each module there is.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith('__') and name != '__path__':
+            raise AttributeError(name)
+        self.__class__ = ModuleType
+        spec = self.__spec__
+        if spec.submodule_search_locations is not None:
+            self.__path__ = spec.submodule_search_locations
+        try:
+            spec.loader.exec_module(self)
+        except BaseException:
+            sys.modules.pop(spec.name, None)
+            raise
+        return getattr(self, name)
+
+
+def defer_imports(*names: str) -> None:
+    """Let modules that hosts import, and may never use, run at first use.
+
+    For tools that have one thread when this happens. What is imported
+    already stays, and what is not installed is left out.
+
+    Args:
+        names: Of modules, with the package.
+    """
+    for name in names:
+        package, _, last = name.rpartition('.')
+        if name in sys.modules or (package and find_spec(package) is None):
+            continue
+        spec = find_spec(name)
+        if spec is None:
+            continue
+        module = module_from_spec(spec)
+        vars(module).pop('__path__', None)
+        module.__class__ = _Deferred
+        sys.modules[name] = module
+        if package:
+            setattr(sys.modules[package], last, module)
 
 
 quiet_imports()

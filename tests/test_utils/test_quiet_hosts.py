@@ -10,6 +10,7 @@ from torch import nn
 
 from mmext.utils.quiet_hosts import (
     collected_warnings,
+    defer_imports,
     quiet_imports,
 )
 
@@ -91,3 +92,48 @@ def test_debug_messages_need_a_logger(capsys):
     assert capsys.readouterr().out == ''
     print_log('shown', level=logging.INFO)
     assert capsys.readouterr().out == 'shown\n'
+
+
+@pytest.fixture
+def shop(tmp_path, monkeypatch):
+    """A package that prints when it runs, and a module that cannot."""
+    (tmp_path / 'shop' / 'toys').mkdir(parents=True)
+    (tmp_path / 'shop' / '__init__.py').touch()
+    (tmp_path / 'shop' / 'toys' / '__init__.py').write_text(
+        "print('toys run')\nfrom .bears import count\n"
+    )
+    (tmp_path / 'shop' / 'toys' / 'bears.py').write_text('count = 3')
+    (tmp_path / 'shop' / 'broken.py').write_text('1 / 0')
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    for name in [name for name in sys.modules if name.startswith('shop')]:
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize('first', ['count', 'bears'])
+def test_deferred_modules_run_at_first_use(shop, capsys, first):
+    defer_imports('shop.toys', 'no_such_shop.toys', 'shop.no_such', 'torch')
+    import shop.toys as toys
+
+    # A look that inspect takes at all modules.
+    assert toys.__file__.endswith('__init__.py')
+    assert not hasattr(toys, '__wrapped__')
+    assert capsys.readouterr().out == ''
+    if first == 'count':
+        assert toys.count == 3
+    from shop.toys.bears import count
+
+    assert capsys.readouterr().out == 'toys run\n'
+    assert count == toys.count == 3
+    assert sys.modules['shop.toys'] is toys
+    assert sys.modules['torch'] is torch
+    assert 'no_such_shop' not in sys.modules
+
+
+def test_a_deferred_module_that_cannot_run_is_imported_anew(shop):
+    defer_imports('shop.broken')
+    import shop.broken
+
+    with pytest.raises(ZeroDivisionError):
+        _ = shop.broken.anything
+    assert 'shop.broken' not in sys.modules

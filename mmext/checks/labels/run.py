@@ -13,6 +13,7 @@ from rich.progress import Progress
 
 from ...datasets import is_layout
 from ...utils.files import atomic_path, prepare_outputs
+from ...utils.quiet_hosts import defer_imports
 from ..findings import (
     Finding,
     Severity,
@@ -90,6 +91,8 @@ def sources_of(
         config, nyuv2 = None, config
     if config is not None:
         # Not at the top: this loads the hosts, which bare files do not need.
+        # What draws and what knows distributions takes a tenth of the run.
+        defer_imports('matplotlib.pyplot', 'scipy.stats')
         from ...utils.safe_load import careful_readers
         from ..config import check_data_paths, read_config
         from .sources.config import splits_of_config
