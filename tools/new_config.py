@@ -109,7 +109,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args['num_gpus'] == 1:
         environ |= {'RANK': '0', 'LOCAL_RANK': '0', 'WORLD_SIZE': '1'}
     hide_gpus('cpu')
-    defer_imports('matplotlib.pyplot', 'scipy.stats')
+    defer_imports()
     from mmext.apis import new_config
 
     made = report_errors(parser, partial(new_config, **args))

@@ -149,7 +149,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options['environ'] = dict(os.environ)
     # First: MMEngine asks for the memory of GPUs that are there.
     hide_gpus(options['device'])
-    defer_imports('matplotlib.pyplot', 'scipy.stats')
+    defer_imports()
     from mmext.checks.preflight.run import list_rules, run_preflight
 
     if form is not None:

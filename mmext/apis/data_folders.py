@@ -519,6 +519,11 @@ def _is_of_masks(folder: str, objects: bool = True) -> bool:
     return any(map(_MASK_WORDS.search, words))
 
 
+def _class_masks(tree: Tree) -> list[str]:
+    """Folders of masks of classes."""
+    return [folder for folder in tree if _is_of_masks(folder, objects=False)]
+
+
 def _pictures(tree: Tree, folder: str) -> dict[str, str]:
     """Suffix of each picture of a folder, by its name without it."""
     parts = map(os.path.splitext, tree[folder])
@@ -533,8 +538,7 @@ def _mask_folders(tree: Tree) -> list[tuple[str, str]]:
         for folder, names in pictures.items()
         if any(f'{name}{_MASK_END}' in names for name in names)
     ]
-    candidates = [f for f in tree if _is_of_masks(f, objects=False)]
-    for masks in [] if pairs else candidates:
+    for masks in [] if pairs else _class_masks(tree):
         fitting = []
         for folder, names in pictures.items():
             alike = split_of(folder) == split_of(masks)
@@ -569,7 +573,7 @@ def _refuse_prefixes(root: Path, tree: Tree) -> None:
         folder: {re.sub(r'^\D+', '', n): n for n in _pictures(tree, folder)}
         for folder in tree
     }
-    for masks in filter(partial(_is_of_masks, objects=False), tree):
+    for masks in _class_masks(tree):
         for images in tree:
             tail = max(parts[masks].keys() & parts[images], default='')
             alike = split_of(images) == split_of(masks)

@@ -220,7 +220,8 @@ def test_rejects_the_maximum():
 @both_backends
 def test_rejects_reversed_rois():
     rois = torch.tensor([[0.0, 5, 5, 4, 9]])
-    with pytest.raises(ValueError, match=r'not end before .* index 0'):
+    message = r'rois must .*not end before they begin.*index 0'
+    with pytest.raises(ValueError, match=message):
         pool(torch.zeros(1, 1, 4, 4), rois=rois)
     # Without `aligned` the compiled operator makes it one pixel wide.
     assert pool(torch.ones(1, 1, 4, 4), rois=rois, aligned=False).all()

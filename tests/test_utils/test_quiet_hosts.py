@@ -112,7 +112,8 @@ def shop(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize('first', ['count', 'bears'])
 def test_deferred_modules_run_at_first_use(shop, capsys, first):
-    defer_imports('shop.toys', 'no_such_shop.toys', 'shop.no_such', 'torch')
+    names = ['shop.toys', 'no_such_shop.toys', 'shop.no_such', 'torch']
+    defer_imports(names)
     import shop.toys as toys
 
     # A look that inspect takes at all modules.
@@ -131,7 +132,7 @@ def test_deferred_modules_run_at_first_use(shop, capsys, first):
 
 
 def test_a_deferred_module_that_cannot_run_is_imported_anew(shop):
-    defer_imports('shop.broken')
+    defer_imports(['shop.broken'])
     import shop.broken
 
     with pytest.raises(ZeroDivisionError):

@@ -91,8 +91,7 @@ def sources_of(
         config, nyuv2 = None, config
     if config is not None:
         # Not at the top: this loads the hosts, which bare files do not need.
-        # What draws and what knows distributions takes a tenth of the run.
-        defer_imports('matplotlib.pyplot', 'scipy.stats')
+        defer_imports()
         from ...utils.safe_load import careful_readers
         from ..config import check_data_paths, read_config
         from .sources.config import splits_of_config
