@@ -105,6 +105,12 @@ def _child(function: Callable[[], None], environ: dict, out: Path) -> None:
         os._exit(code)
 
 
+def _end_of(output: str) -> str:
+    """What was written last, and of its thread's calls the innermost."""
+    before, mark, calls = output.rpartition('Current thread')
+    return f'{before[-1500:]}{mark}{calls[:2500]}'
+
+
 class Ranks:
     """Processes of a run.
 
@@ -156,7 +162,13 @@ class Ranks:
                 self.signal(signal.SIGUSR2)
                 time.sleep(1)
                 self.signal(signal.SIGKILL)
-                raise AssertionError(f'hangs: {self.output()[-3000:]}')
+                raise AssertionError(
+                    '\n'.join(
+                        f'rank {rank} hangs: {_end_of(self.output(rank))}'
+                        for rank, code in enumerate(self.codes)
+                        if code is None
+                    )
+                )
             time.sleep(0.005)
         return self.codes
 

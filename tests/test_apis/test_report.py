@@ -140,6 +140,7 @@ def test_calibration_takes_all_scores(report):
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group('processes')
 def test_two_processes_and_a_metric_that_is_not_of_coco(tmp_path, report):
     """Each picture once, and areas of boxes in the place of outlines."""
     voc = "dict(type='VOCMetric', eval_mode='area')"

@@ -94,6 +94,7 @@ def test_views_of_a_detector_are_put_together(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group('processes')
 def test_two_processes(patches, tmp_path):
     """The only picture goes to both, and counts once."""
     args = [patches, recited.write_checkpoint(tmp_path), '--tta']
