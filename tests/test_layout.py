@@ -26,7 +26,7 @@ MAX_FILE_LINES = 800
 LAYERS = (
     ('apis', 'testing'),
     ('checks',),
-    ('checks.preflight',),
+    ('checks.preflight', 'checks.device'),
     ('checks.labels',),
     ('engine',),
     ('checks.ddp',),

@@ -7,6 +7,7 @@ import mmseg
 import pytest
 import torch
 import torch.nn.functional as F
+from helpers.device import needs_device
 from helpers.reduce_semantic_config import (
     IMAGE_SIZE,
     SIZE,
@@ -19,6 +20,7 @@ from mmengine.model import BaseModel
 from mmengine.registry import DATASETS, MODELS, RUNNERS, DefaultScope
 from torch.utils.data import DataLoader
 
+from mmext.checks import rehearse
 from mmext.checks.config import check_misplaced_keys
 
 FOLDER = Path(__file__).resolve().parents[1] / 'configs'
@@ -119,28 +121,29 @@ def test_every_config_is_tested():
     assert names == set(SHIPPED)
 
 
+@needs_device
 @every
 def test_trains_a_step(name):
-    """Finite losses, and a gradient for all that trains."""
+    """Finite losses, and a gradient for all that trains, as on a GPU."""
     model = small_model(name).train()
     data = model.data_preprocessor(small_batch(name), True)
     padded = name != 'pidnet/pidnet_small_shapes'
     assert data['inputs'].shape[2:] == (SIZE if padded else IMAGE_SIZE)
-    losses = model(**data, mode='loss')
-    names = {key.rpartition('.')[2] for key in losses}
+    done = rehearse(model, small_batch(name))
+    names = {key.rpartition('.')[2] for key in done.losses}
     if name.startswith('pidnet'):
         parts = ('sem_p', 'sem_i', 'bd', 'sem_bd')
-        assert names == {f'loss_{part}' for part in parts} | {'acc_seg'}
+        expected = {f'loss_{part}' for part in parts}
     else:
-        assert names == {'loss_ce', 'acc_seg'}
-    total, _ = model.parse_losses(losses)
-    total.backward()
-    assert 0 < total < 100
+        expected = {'loss_ce'}
+    assert names == {*expected, 'acc_seg', 'loss'}
+    assert 0 < done.losses['loss'] < 100
+    assert sum(done.reads.values()) == 0, str(done)
     # find_unused_parameters is off.
     assert not load(name).find_unused_parameters
     without = [
         key
-        for key, parameter in model.named_parameters()
+        for key, parameter in done.model.named_parameters()
         if parameter.requires_grad and parameter.grad is None
     ]
     assert not without

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..utils import lazy_names
 from .choice import (
+    ORDER,
     active_backend,
     check_ops_backend,
     choose_ops_backend,
@@ -19,6 +20,7 @@ from .choice import (
 from .finder import install_ext_finder
 
 __all__ = [
+    'ORDER',
     'active_backend',
     'check_ops_backend',
     'choose_ops_backend',

@@ -60,7 +60,7 @@ from .trace import (
     trace_step,
     trace_train_step,
 )
-from .value_flow import location_in, running_frames
+from .value_flow import code_location, location_in, running_frames
 
 __all__ = [
     'AVERAGE_ALL',
@@ -84,6 +84,7 @@ __all__ = [
     'Verdict',
     'all_tensors',
     'bypassed_methods',
+    'code_location',
     'explain_step',
     'filled',
     'find_outsiders',

@@ -29,6 +29,7 @@ _CHECKS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # Code that watches the step, and is no part of it.
 _WATCHERS = (
     os.path.join(_CHECKS, 'ddp') + os.sep,
+    os.path.join(_CHECKS, 'device') + os.sep,
     os.path.join(_CHECKS, 'preflight') + os.sep,
 )
 # Functions of this name in these files run a part under no_grad, to run it

@@ -1,0 +1,202 @@
+"""What a step lets the device do: by which line, and in which module."""
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.nn.modules.module import (
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+)
+from torch.optim import Optimizer
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from ..ddp import code_location, location_in, running_frames
+from .tensor import DeviceTensor, Memory, Observer
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an operator was called.
+
+    That of a backward is the place of what it goes back through.
+    """
+
+    operator: str
+    # Of the model, with dots; empty outside of all.
+    module: str
+    # File, line and function.
+    location: str
+    backward: bool = False
+
+    def __str__(self) -> str:
+        """All of it, as a line of a report."""
+        of = f', {self.module}' if self.module else ''
+        back = 'backward of ' if self.backward else ''
+        return f'{back}{self.operator} at {self.location}{of}'
+
+
+# A change of the memory that is alive: a number, its bytes (less than zero
+# where it is given back), and who has it.
+MemoryEvent = tuple[int, int, Place]
+
+
+class Recorder(Observer):
+    """Counts and places of a step, and all changes of its memory.
+
+    Args:
+        model: Whose modules are named.
+
+    Attributes:
+        reads: How often the host waits, by place.
+        uploads: Copies to the device.
+        launches: Operators that run on it.
+        without_values: Operators of which only the shapes are known.
+        events: Changes of memory, in order.
+        optimizer_at: Number of events before the optimizer's first step.
+        failure: Error of a backward, which went on.
+        gradients: Numbers of the memory of gradients at that time.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.reads: Counter[Place] = Counter()
+        self.uploads: Counter[Place] = Counter()
+        self.launches: Counter[Place] = Counter()
+        self.without_values: set[str] = set()
+        self.events: list[MemoryEvent] = []
+        self.optimizer_at: int | None = None
+        self.failure: RuntimeError | None = None
+        self.gradients: set[int] = set()
+        self._names = {id(m): name for name, m in model.named_modules()}
+        self._modules: list[str] = []
+        self._operator, self._place, self._counts = '', None, False
+        # Of the nodes of autograd, in order: number and place of the forward.
+        self._nodes: list[int] = []
+        self._places: list[Place] = []
+        self._owners: dict[int, tuple[int, Place]] = {}
+
+    def begin(self, operator: str) -> None:
+        """The events up to the next call are those of this operator."""
+        self._operator, self._place = operator, None
+        if torch.is_grad_enabled() and not torch._C._current_autograd_node():
+            number = torch.autograd._get_sequence_nr() - 1
+            if not self._nodes or number > self._nodes[-1]:
+                self._nodes.append(number)
+                self._places.append(self._here())
+
+    def _here(self) -> Place:
+        if self._place is None:
+            self._place = self._find_place()
+        return self._place
+
+    def _find_place(self) -> Place:
+        node = torch._C._current_autograd_node()
+        if node is None:
+            module = self._modules[-1] if self._modules else ''
+            return Place(self._operator, module, code_location())
+        # Code of the model that runs in the backward.
+        frames = running_frames()
+        names = [frame.f_code.co_name for frame, _ in frames]
+        last = len(names) - names[::-1].index('_engine_run_backward')
+        own = location_in(frames[last:])
+        if own:
+            return Place(self._operator, '', own, backward=True)
+        at = bisect_right(self._nodes, node._sequence_nr()) - 1
+        if at < 0 or node.name().endswith('AccumulateGrad'):
+            return Place(self._operator, '', 'accumulation', backward=True)
+        forward = self._places[at]
+        return Place(
+            self._operator, forward.module, forward.location, backward=True
+        )
+
+    def launch(self) -> None:
+        """A kernel runs."""
+        if self._counts:
+            self.launches[self._here()] += 1
+
+    def read(self) -> None:
+        """The host waits for the device."""
+        if self._counts:
+            self.reads[self._here()] += 1
+
+    def upload(self) -> None:
+        """The device gets something from the host."""
+        if self._counts:
+            self.uploads[self._here()] += 1
+
+    def allocate(self, memory: Memory) -> None:
+        """There is new memory."""
+        place = self._here()
+        self._owners[memory.number] = memory.size, place
+        self.events.append((memory.number, memory.size, place))
+
+    def free(self, number: int) -> None:
+        """Memory is given back."""
+        size, place = self._owners.pop(number)
+        self.events.append((number, -size, place))
+
+    def shapes_only(self, operator: str) -> None:
+        """The CPU has no such operator: the values are zeros."""
+        self.without_values.add(operator)
+
+    def fail(self, error: RuntimeError) -> None:
+        """A backward cannot go on; the first error counts."""
+        self.failure = self.failure or error
+
+    def where(self) -> str:
+        """What runs, in words, for an error."""
+        return f'; in {self._here()}'
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Inside, operators are counted and modules say that they run."""
+
+        def enter(module: nn.Module, args: tuple) -> None:
+            outer = self._modules[-1] if self._modules else ''
+            self._modules.append(self._names.get(id(module), outer))
+
+        def leave(module: nn.Module, args: tuple, result: object) -> None:
+            self._modules.pop()
+
+        def before_step(optimizer: Optimizer, *args: object) -> None:
+            if self.optimizer_at is None:
+                self.optimizer_at = len(self.events)
+                self.gradients = memory_numbers(
+                    parameter.grad
+                    for group in optimizer.param_groups
+                    for parameter in group['params']
+                )
+            self._modules.append('optimizer')
+
+        def after_step(optimizer: Optimizer, *args: object) -> None:
+            self._modules.pop()
+
+        handles = (
+            register_module_forward_pre_hook(enter),
+            register_module_forward_hook(leave, always_call=True),
+            register_optimizer_step_pre_hook(before_step),
+            register_optimizer_step_post_hook(after_step),
+        )
+        self._counts = True
+        try:
+            yield
+        finally:
+            self._counts = False
+            for handle in handles:
+                handle.remove()
+
+
+def memory_numbers(tensors) -> set[int]:
+    """Of those tensors that are of the device."""
+    return {
+        tensor.memory.number
+        for tensor in tensors
+        if isinstance(tensor, DeviceTensor)
+    }

@@ -1,0 +1,266 @@
+"""A step on the device that only watches, beside the same on the CPU."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from helpers.device import needs_device
+from mmengine.model import BaseModel
+from mmengine.optim import AmpOptimWrapper, build_optim_wrapper
+from mmengine.registry import DefaultScope
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import mmext
+from mmext.checks import rehearse
+from mmext.checks.config import read_config
+from mmext.checks.device import DeviceMixError, tensor
+from mmext.checks.preflight.batches import make_batches
+from mmext.checks.preflight.build import build_for_preflight
+
+pytestmark = needs_device
+
+
+def train_on_cpu(model, batch):
+    data = model.data_preprocessor(copy.deepcopy(batch), True)
+    loss, losses = model.parse_losses(model(**data, mode='loss'))
+    loss.backward()
+    return {name: float(value) for name, value in losses.items()}
+
+
+@pytest.mark.parametrize(
+    ('config', 'most_reads'),
+    [
+        ('co_dino/co_dino_r18_shapes', 5),
+        ('pidnet/pidnet_small_shapes', 1),
+        ('mae/mae_vit_mini_shapes', 1),
+        ('multi_task/mtan_dwa_r18_scenes', 1),
+        ('multi_task/mmoe_ew_categorical', 2),
+    ],
+)
+def test_steps_are_those_of_the_cpu(config, most_reads):
+    """Losses to 1e-6, gradients to 1e-5, each relative to its norm."""
+    cfg = read_config(mmext.config_path(f'{config}.py'))
+    built = build_for_preflight(cfg, size=(64, 96))
+    (batches,) = make_batches(built, ('normal',), steps=1).values()
+    model, (batch,) = built.model.train(), batches
+    results = []
+    with DefaultScope.overwrite_default_scope(built.scope):
+        for run in (rehearse, train_on_cpu):
+            torch.manual_seed(0)
+            np.random.seed(0)
+            results.append(run(model, batch))
+    done, losses = results
+    assert done.losses == pytest.approx(losses, rel=1e-6)
+    total = torch.stack(
+        [p.grad.norm() for p in model.parameters() if p.grad is not None]
+    ).norm()
+    gradients = {n: p.grad for n, p in done.model.named_parameters()}
+    for name, parameter in model.named_parameters():
+        mine, right = gradients[name], parameter.grad
+        assert (mine is None) == (right is None), name
+        if mine is not None:
+            assert mine.device == torch.device('sim:0')
+            difference = (mine.elem - right).norm()
+            assert difference <= 1e-5 * right.norm() + 1e-8 * total, name
+    assert sum(done.reads.values()) <= most_reads
+    assert not done.without_values
+
+
+class Net(BaseModel):
+    """Two layers, and what a test puts between them."""
+
+    def __init__(self, between=lambda self, x: x):
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 1)
+        self.register_buffer('scale', torch.ones(8))
+        self.anchors = torch.ones(4, 8)
+        self.between = between
+
+    def forward(self, inputs, mode='loss'):
+        x = self.between(self, self.first(inputs))
+        return {'loss': self.second(x).sum()}
+
+
+BATCH = {'inputs': torch.arange(32.0).view(4, 8) / 32}
+
+
+class Detour(torch.autograd.Function):
+    """Its backward makes a tensor of the CPU."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * torch.ones(8)
+
+
+MISTAKES = {
+    'buffer made in forward': lambda self, x: x + torch.zeros(8),
+    'tensor without a device': lambda self, x: x * torch.tensor([2.0] * 8),
+    'attribute that is no buffer': lambda self, x: x + self.anchors,
+    'range': lambda self, x: x + torch.arange(8),
+    'index of the device': lambda self, x: x + self.anchors[x.argmax(1)].to(x),
+    'mask of the device': lambda self, x: x + self.anchors[x > 9].sum().to(x),
+    'weight of a loss': lambda self, x: (
+        x + nn.functional.cross_entropy(x, x.argmax(1), weight=torch.ones(8))
+    ),
+    'cat': lambda self, x: torch.cat([x, torch.zeros(1, 8)]),
+    'stack': lambda self, x: x + torch.stack([x.sum(), torch.ones(())]).sum(),
+    'matmul': lambda self, x: x @ torch.eye(8),
+    'where': lambda self, x: torch.where(x > 0, x, torch.zeros(4, 8)),
+    'gather': lambda self, x: x.gather(1, torch.zeros(4, 8).long()),
+    'into the host': lambda self, x: self.anchors.add_(x.detach()).to(x),
+    'values of an index': lambda self, x: x.clone().index_put(
+        (torch.zeros(1).long().to(x.device),), torch.ones(1, 8)
+    ),
+    'box by box': lambda self, x: x + sum(v.item() for v in x.detach()[0]),
+    'numpy': lambda self, x: x + float(x.detach().numpy().sum()),
+    'backward': lambda self, x: Detour.apply(x),
+}
+
+
+@pytest.mark.parametrize('mistake', MISTAKES)
+def test_finds_the_mistake_and_its_line(mistake):
+    between = MISTAKES[mistake]
+    place = f'test_rehearse.py:{between.__code__.co_firstlineno}'
+    if mistake == 'box by box':
+        done = rehearse(Net(between), BATCH)
+        ((found, count),) = done.reads.items()
+        assert (found.operator, count) == ('_local_scalar_dense', 8)
+        assert place in found.location
+        return
+    kind, text = DeviceMixError, 'device'
+    if mistake == 'numpy':
+        kind, text = TypeError, 'numpy'
+    elif mistake == 'backward':
+        between = Detour.backward
+    with pytest.raises(kind, match=text) as error:
+        rehearse(Net(between), BATCH)
+    lines = range(
+        between.__code__.co_firstlineno, between.__code__.co_firstlineno + 6
+    )
+    assert any(f'test_rehearse.py:{n} in' in str(error.value) for n in lines)
+
+
+RIGHT = {
+    'number of the host': lambda self, x: x * torch.tensor(2.0),
+    'list': lambda self, x: x[[3, 2, 1, 0]],
+    'mask and number': lambda self, x: x.clone().masked_fill(x > 0, 1.0),
+    'assigned by a mask': lambda self, x: assign(x, x > 0, 0.5),
+    'assigned by a list': lambda self, x: assign(x, [0, 2], 0.5),
+    'assigned by a slice': lambda self, x: assign(x, slice(1, 3), 0.5),
+    'index of the host': lambda self, x: x[torch.tensor([1, 0, 2, 3])],
+    'views': lambda self, x: x.t().reshape(8, 4).T.unsqueeze(0).squeeze_(0),
+    'in place': lambda self, x: x.clone().mul_(2).add_(self.scale).t_().t_(),
+    'range': lambda self, x: x + torch.arange(8, device=x.device),
+    'line': lambda self, x: x * torch.linspace(0, 1, 8, device=x.device),
+    'new': lambda self, x: x + x.new_tensor([1.0] * 8) + x.new_zeros(8),
+    'sorted': lambda self, x: x.sort(dim=1).values.topk(8).values,
+    'dropout': lambda self, x: nn.functional.dropout(x, 0.0),
+    'checkpoint': lambda self, x: checkpoint(
+        lambda y: y.sin() * 2, x, use_reentrant=False
+    ),
+    'reentrant': lambda self, x: checkpoint(
+        lambda y: y.sin() * 2, x, use_reentrant=True
+    ),
+    'attention': lambda self, x: nn.functional.scaled_dot_product_attention(
+        *[x.view(1, 2, 4, 4)] * 3
+    ).reshape(4, 8),
+    'masked attention': lambda self, x: (
+        nn.functional.scaled_dot_product_attention(
+            *[x.view(1, 2, 4, 4)] * 3,
+            attn_mask=torch.ones(4, 4, device=x.device).tril().bool(),
+        ).reshape(4, 8)
+    ),
+    'lists and back': lambda self, x: (
+        x + torch.tensor(x.tolist(), device=x.device).mean()
+    ),
+    'forced numpy': lambda self, x: x + float(x.numpy(force=True).sum()),
+    'data': lambda self, x: set_data(self, x),
+}
+
+
+def assign(x, where, value):
+    x = x.clone()
+    x[where] = value
+    return x
+
+
+def set_data(self, x):
+    self.scale.data = self.scale.data * 3
+    return x * self.scale
+
+
+@pytest.mark.parametrize('name', RIGHT)
+def test_what_is_right_is_as_on_the_cpu(name):
+    model = Net(RIGHT[name])
+    theirs = copy.deepcopy(model)
+    done = rehearse(model, BATCH)
+    loss = theirs(**BATCH)['loss']
+    loss.backward()
+    assert done.losses['loss'] == pytest.approx(loss.item(), rel=1e-6)
+    for mine, other in zip(done.model.parameters(), theirs.parameters()):
+        torch.testing.assert_close(mine.grad.elem, other.grad)
+
+
+def test_what_is_given_stays():
+    """Tied weights stay tied in the copy, and the optimizer knows them."""
+    model = Net()
+    model.tied = model.first
+    wrapper = build_optim_wrapper(
+        model,
+        dict(optimizer=dict(type='AdamW', lr=0.1), clip_grad=dict(max_norm=1)),
+    )
+    before = copy.deepcopy(model.state_dict())
+    done = rehearse(model, BATCH, wrapper)
+    assert done.model.tied.weight is done.model.first.weight
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name])
+        assert value.device.type == 'cpu'
+    moved = done.model.first.weight.elem - model.first.weight
+    assert moved.abs().max().item() == pytest.approx(0.1, rel=0.01)
+    assert 'sim' not in str(torch.ones(1).device)
+    weights = 4 * (72 + 9 + 8)
+    # Each parameter and state is a block of 512 bytes or 4 of a number.
+    assert done.memory.parts['weights'] == 512 * 5 > weights
+    assert done.memory.parts['optimizer states'] == 512 * 8
+
+
+def test_ddp_needs_buckets():
+    one, two = (rehearse(Net(), BATCH, world=world) for world in (1, 2))
+    buckets = 4 * (72 + 9)
+    assert two.memory.parts['DDP buckets'] == buckets
+    assert 'DDP buckets' not in one.memory.parts
+
+
+def test_a_peak_is_that_of_the_largest():
+    """With the module that has it."""
+    model = Net(lambda self, x: x.repeat(1000, 1).sin().sum(0))
+    done = rehearse(model, BATCH)
+    size, kind, place = done.memory.largest[0]
+    assert (size, kind) == (128_000, 'activations')
+    assert place.operator in ('repeat', 'sin')
+    assert 'largest at the peak' in str(done)
+
+
+def test_refuses():
+    with pytest.raises(TypeError, match=r'BaseModel .* got Linear'):
+        rehearse(nn.Linear(1, 1), BATCH)
+    with pytest.raises(ValueError, match='world must be at least 1, got 0'):
+        rehearse(Net(), BATCH, world=0)
+    amp = object.__new__(AmpOptimWrapper)
+    with pytest.raises(ValueError, match=r'float32.* got Amp'):
+        rehearse(Net(), BATCH, amp)
+
+
+def test_an_older_pytorch(monkeypatch):
+    # Not the function that remembers that it has run.
+    monkeypatch.setattr(tensor, '_install', tensor._install.__wrapped__)
+    name = '_setup_privateuseone_for_python_backend'
+    monkeypatch.delattr(torch.utils.backend_registration, name)
+    with pytest.raises(RuntimeError, match=r'torch must be 2\.13'):
+        rehearse(Net(), BATCH)
