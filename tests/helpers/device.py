@@ -3,10 +3,9 @@
 import pytest
 import torch
 
+# What PyTorch 2.13 has, and older ones lack.
+SETUP = '_setup_privateuseone_for_python_backend'
 needs_device = pytest.mark.skipif(
-    not hasattr(
-        torch.utils.backend_registration,
-        '_setup_privateuseone_for_python_backend',
-    ),
+    not hasattr(torch.utils.backend_registration, SETUP),
     reason='needs PyTorch 2.13',
 )

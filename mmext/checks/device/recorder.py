@@ -2,9 +2,10 @@
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -193,10 +194,10 @@ class Recorder(Observer):
                 handle.remove()
 
 
-def memory_numbers(tensors) -> set[int]:
-    """Of those tensors that are of the device."""
+def memory_numbers(values: Iterable[Any]) -> set[int]:
+    """Of those values that are tensors of the device."""
     return {
-        tensor.memory.number
-        for tensor in tensors
-        if isinstance(tensor, DeviceTensor)
+        value.memory.number
+        for value in values
+        if isinstance(value, DeviceTensor)
     }

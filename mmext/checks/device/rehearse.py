@@ -11,6 +11,7 @@ import torch
 from mmengine.optim import AmpOptimWrapper, OptimWrapper
 from torch import nn
 
+from ..ddp import run_training_forward
 from .memory import MIB, MemoryForecast, forecast
 from .recorder import Place, Recorder, memory_numbers
 from .tensor import watched_device
@@ -195,11 +196,7 @@ def _step(
     if optim_wrapper is not None:
         return model.train_step(batch, optim_wrapper)
     data = model.data_preprocessor(batch, True)
-    losses = (
-        model(**data, mode='loss')
-        if isinstance(data, Mapping)
-        else model(*data, mode='loss')
-    )
+    losses = run_training_forward(model, data)
     loss, losses = model.parse_losses(losses)
     loss.backward()
     return losses

@@ -209,18 +209,22 @@ def _memory_of(elem: Tensor) -> Memory:
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:
-    """All tensors in nested lists, as operators take and give them."""
+    """All tensors in nested lists and dicts, as operators take them."""
     if isinstance(value, Tensor):
         yield value
+    elif isinstance(value, dict):
+        yield from _tensors([*value.values()])
     elif isinstance(value, list | tuple):
         for item in value:
             yield from _tensors(item)
 
 
 def _changed(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """Nested lists with other tensors."""
+    """Nested lists and dicts with other tensors."""
     if isinstance(value, Tensor):
         return change(value)
+    if isinstance(value, dict):
+        return {key: _changed(item, change) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return type(value)(_changed(item, change) for item in value)
     return value
@@ -236,10 +240,7 @@ def _is_host(tensor: Tensor) -> bool:
 
 def _call(func: Callable, args: tuple, kwargs: dict) -> Any:
     """Run on the CPU; only the shapes, where it has no such operator."""
-    args, kwargs = (
-        _changed(args, _elem),
-        {key: _changed(value, _elem) for key, value in kwargs.items()},
-    )
+    args, kwargs = _changed((args, kwargs), _elem)
     try:
         return func(*args, **kwargs)
     except RuntimeError as error:
@@ -247,14 +248,9 @@ def _call(func: Callable, args: tuple, kwargs: dict) -> Any:
             _observer.shapes_only(str(func))
         else:
             _fail(error)
-        meta = func(
-            *_changed(args, lambda t: t.to('meta')),
-            **{
-                k: _changed(v, lambda t: t.to('meta'))
-                for k, v in kwargs.items()
-            },
-        )
-        return _changed(meta, lambda t: torch.zeros_like(t, device=_CPU))
+        args, kwargs = _changed((args, kwargs), lambda t: t.to('meta'))
+        shapes = func(*args, **kwargs)
+        return _changed(shapes, lambda t: torch.zeros_like(t, device=_CPU))
 
 
 def _run(func: Callable, args: tuple, kwargs: dict) -> Any:
@@ -263,7 +259,7 @@ def _run(func: Callable, args: tuple, kwargs: dict) -> Any:
     _observer.begin(name)
     inputs = {
         id(t.elem): t
-        for t in _tensors((args, *kwargs.values()))
+        for t in _tensors((args, kwargs))
         if isinstance(t, DeviceTensor)
     }
     stays = bool(inputs)
@@ -379,7 +375,7 @@ def _check_devices(
     func: Callable, name: str, args: tuple, kwargs: dict
 ) -> None:
     """Refuse tensors of the host where a GPU's operator would."""
-    tensors = list(_tensors((args, *kwargs.values())))
+    tensors = list(_tensors((args, kwargs)))
     host = list(filter(_is_host, tensors))
     if _takes_numbers(func) and not (
         name.endswith('_') and _is_host(tensors[0])
@@ -533,17 +529,15 @@ def _one_kernel(name: str, op: Callable) -> Callable:
     """An operator of mmcv, which is one kernel where it is compiled."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        tensors = list(_tensors((args, *kwargs.values())))
+        tensors = list(_tensors((args, kwargs)))
         if all(map(_is_host, tensors)):
             return op(*args, **kwargs)
         _observer.begin(name)
         if any(map(_is_host, tensors)):
             _refuse(name)
+        args, kwargs = _changed((args, kwargs), _elem)
         with torch.no_grad():
-            result = op(
-                *_changed(args, _elem),
-                **{k: _changed(v, _elem) for k, v in kwargs.items()},
-            )
+            result = op(*args, **kwargs)
         _observer.launch()
         if name in _SIZED:
             _observer.read()

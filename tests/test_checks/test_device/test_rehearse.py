@@ -5,7 +5,7 @@ import copy
 import numpy as np
 import pytest
 import torch
-from helpers.device import needs_device
+from helpers.device import SETUP, needs_device
 from mmengine.model import BaseModel
 from mmengine.optim import AmpOptimWrapper, build_optim_wrapper
 from mmengine.registry import DefaultScope
@@ -224,9 +224,8 @@ def test_what_is_given_stays():
     moved = done.model.first.weight.elem - model.first.weight
     assert moved.abs().max().item() == pytest.approx(0.1, rel=0.01)
     assert 'sim' not in str(torch.ones(1).device)
-    weights = 4 * (72 + 9 + 8)
-    # Each parameter and state is a block of 512 bytes or 4 of a number.
-    assert done.memory.parts['weights'] == 512 * 5 > weights
+    # Each parameter, buffer and moment is a block of 512 bytes.
+    assert done.memory.parts['weights'] == 512 * 5
     assert done.memory.parts['optimizer states'] == 512 * 8
 
 
@@ -260,7 +259,6 @@ def test_refuses():
 def test_an_older_pytorch(monkeypatch):
     # Not the function that remembers that it has run.
     monkeypatch.setattr(tensor, '_install', tensor._install.__wrapped__)
-    name = '_setup_privateuseone_for_python_backend'
-    monkeypatch.delattr(torch.utils.backend_registration, name)
+    monkeypatch.delattr(torch.utils.backend_registration, SETUP)
     with pytest.raises(RuntimeError, match=r'torch must be 2\.13'):
         rehearse(Net(), BATCH)
