@@ -41,14 +41,18 @@ _CHECKPOINT_FILES = (
 )
 
 
-def code_location(*, within_checkpoint: bool = False) -> str:
+def code_location(
+    *, within_checkpoint: bool = False, within_backward: bool = False
+) -> str:
     """``file:line in function`` of the model's code that is running.
 
-    Empty if there is none; ``within_checkpoint`` looks no further out than
-    the checkpoint that is running.
+    Empty if there is none; ``within_checkpoint`` and ``within_backward`` look
+    no further out than the checkpoint or the backward that is running.
     """
     for frame in _running():
         if within_checkpoint and _is_checkpoint(frame):
+            break
+        if within_backward and frame.f_code.co_name == '_engine_run_backward':
             break
         if not _is_ours(frame):
             return _location_of(frame, frame.f_lineno)

@@ -19,7 +19,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from ..ddp import code_location, location_in, running_frames
+from ..ddp import code_location
 from .tensor import DeviceTensor, Memory, Observer
 
 
@@ -103,10 +103,7 @@ class Recorder(Observer):
             module = self._modules[-1] if self._modules else ''
             return Place(self._operator, module, code_location())
         # Code of the model that runs in the backward.
-        frames = running_frames()
-        names = [frame.f_code.co_name for frame, _ in frames]
-        last = len(names) - names[::-1].index('_engine_run_backward')
-        own = location_in(frames[last:])
+        own = code_location(within_backward=True)
         if own:
             return Place(self._operator, '', own, backward=True)
         at = bisect_right(self._nodes, node._sequence_nr()) - 1

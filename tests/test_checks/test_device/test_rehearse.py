@@ -230,10 +230,13 @@ def test_what_is_given_stays():
 
 
 def test_ddp_needs_buckets():
-    one, two = (rehearse(Net(), BATCH, world=world) for world in (1, 2))
+    model = Net()
+    one, two = (rehearse(model, BATCH, world=world) for world in (1, 2))
     buckets = 4 * (72 + 9)
     assert two.memory.parts['DDP buckets'] == buckets
     assert 'DDP buckets' not in one.memory.parts
+    # And nothing that waits for a collection of garbage.
+    assert two.memory.peak - one.memory.peak == 512
 
 
 def test_a_peak_is_that_of_the_largest():
