@@ -114,7 +114,7 @@ class Observer:
         return ''
 
 
-_observer = Observer()
+_NOBODY = _observer = Observer()
 # Address of a storage of the CPU -> the memory that it is.
 _memories: 'weakref.WeakValueDictionary[int, Memory]' = (
     weakref.WeakValueDictionary()
@@ -433,10 +433,14 @@ def _attention(
 
 
 class _DeviceModule:
-    """``torch.sim``, as far as PyTorch asks for it."""
+    """``torch.sim``, as far as PyTorch asks for it.
+
+    PyTorch takes it for the accelerator of the process from then on, and
+    would copy random states and pinned memory: nobody watching, there is none.
+    """
 
     def is_available(self) -> bool:
-        return True
+        return _observer is not _NOBODY
 
     is_initialized = is_available
 
@@ -444,7 +448,13 @@ class _DeviceModule:
         return 0
 
     def device_count(self) -> int:
-        return 1
+        return int(self.is_available())
+
+    def get_rng_state(self, device: Any = None) -> Tensor:
+        return torch.get_rng_state()
+
+    def set_rng_state(self, state: Tensor, device: Any = None) -> None:
+        """All random numbers are those of the CPU."""
 
     def get_amp_supported_dtype(self) -> list[torch.dtype]:
         return [torch.float16, torch.bfloat16]
@@ -453,7 +463,7 @@ class _DeviceModule:
         return False
 
     def manual_seed_all(self, seed: int) -> None:
-        """All random numbers are those of the CPU."""
+        """As above."""
 
     def synchronize(self, device: Any = None) -> None:
         _observer.begin('synchronize')

@@ -11,6 +11,7 @@ from mmengine.optim import AmpOptimWrapper, build_optim_wrapper
 from mmengine.registry import DefaultScope
 from torch import nn
 from torch.utils.checkpoint import checkpoint
+from torch.utils.data import DataLoader
 
 import mmext
 from mmext.checks import rehearse
@@ -227,6 +228,23 @@ def test_what_is_given_stays():
     # Each parameter, buffer and moment is a block of 512 bytes.
     assert done.memory.parts['weights'] == 512 * 5
     assert done.memory.parts['optimizer states'] == 512 * 8
+
+
+def test_the_process_has_no_accelerator_afterwards():
+    def between(self, x):
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            return x * torch.rand(8, device=x.device)
+
+    model, state = Net(between), torch.get_rng_state()
+    rehearse(model, BATCH)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert not torch.accelerator.is_available()
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+    loader = DataLoader([torch.ones(1)], pin_memory=True)
+    with pytest.warns(UserWarning, match='no accelerator is found'):
+        assert next(iter(loader)).device.type == 'cpu'
 
 
 def test_ddp_needs_buckets():
