@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from mmengine.optim import AmpOptimWrapper, OptimWrapper
+from mmengine.optim import OptimWrapper, build_optim_wrapper
 from torch import nn
 
 from ..ddp import run_training_forward
@@ -91,7 +91,7 @@ def _parameters_stay() -> Iterator[None]:
 def rehearse(
     model: nn.Module,
     batch: Any,
-    optim_wrapper: OptimWrapper | None = None,
+    optim_wrapper: Mapping[str, Any] | None = None,
     *,
     world: int = 1,
 ) -> Rehearsal:
@@ -105,8 +105,8 @@ def rehearse(
     Args:
         model: A ``BaseModel``, not wrapped, on the CPU.
         batch: As the data loader gives it.
-        optim_wrapper: That of the model; None for a step that ends with the
-            backward.
+        optim_wrapper: As in a config, also one of mixed precision; None for
+            a step that ends with the backward.
         world: Processes of DDP, whose buckets need memory; 1 for none.
 
     Returns:
@@ -116,8 +116,7 @@ def rehearse(
         DeviceMixError: If tensors of the device and of the host meet where a
             GPU's operator would refuse them; with the line and the module.
         TypeError: If the model has no ``train_step``.
-        ValueError: If ``world`` is less than 1, or the optimizer wrapper one
-            of mixed precision.
+        ValueError: If ``world`` is less than 1.
         RuntimeError: If PyTorch is older than 2.13.
 
     Examples:
@@ -142,14 +141,9 @@ def rehearse(
             'model must be a BaseModel without a wrapper, got '
             f'{type(model).__name__}'
         )
-    if isinstance(optim_wrapper, AmpOptimWrapper):
-        raise ValueError(
-            'optim_wrapper must be one of float32, as mixed precision is not '
-            f'rehearsed, got {type(optim_wrapper).__name__}'
-        )
     if world < 1:
         raise ValueError(f'world must be at least 1, got {world}')
-    model, optim_wrapper = copy.deepcopy((model, optim_wrapper))
+    model = copy.deepcopy(model)
     recorder = Recorder(model)
     with watched_device(recorder) as device:
         with _parameters_stay():
@@ -157,8 +151,11 @@ def rehearse(
         tensors = (*model.parameters(), *model.buffers())
         weights = memory_numbers(tensors)
         model.train()
+        wrapper = None
+        if optim_wrapper is not None:
+            wrapper = _build_optimizer(model, optim_wrapper)
         with recorder.watching():
-            losses = _step(model, copy.deepcopy(batch), optim_wrapper)
+            losses = _step(model, copy.deepcopy(batch), wrapper)
         if recorder.failure is not None:
             raise recorder.failure
         kinds = dict.fromkeys(weights, 'weights')
@@ -167,8 +164,8 @@ def rehearse(
             p.grad for p in trained
         )
         kinds |= dict.fromkeys(gradients, 'gradients')
-        if optim_wrapper is not None:
-            kinds |= dict.fromkeys(_states(optim_wrapper), 'optimizer states')
+        if wrapper is not None:
+            kinds |= dict.fromkeys(_states(wrapper), 'optimizer states')
         losses = {
             name: float(getattr(value, 'elem', value))
             for name, value in losses.items()
@@ -188,6 +185,15 @@ def rehearse(
         without_values=tuple(sorted(recorder.without_values)),
         model=model,
     )
+
+
+def _build_optimizer(model: nn.Module, cfg: Mapping[str, Any]) -> OptimWrapper:
+    """That of a config; its first step is no one that overflows."""
+    wrapper = build_optim_wrapper(model, copy.deepcopy(dict(cfg)))
+    scaler = getattr(wrapper, 'loss_scaler', None)
+    if scaler is not None:
+        wrapper.loss_scaler = type(scaler)(init_scale=1.0)
+    return wrapper
 
 
 def _step(

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from ...ops import ORDER
+from .autocast import Autocast
 
 NAME = 'sim'
 _CPU = torch.device('cpu')
@@ -50,6 +51,16 @@ _INDEXING = {
     'index_put_',
 }
 _MASKS = torch.bool, torch.uint8
+_HALF = torch.float16, torch.bfloat16
+# A processor is slow at these in half precision, or has none.
+_PRODUCTS = {
+    'addmm',
+    'baddbmm',
+    'bmm',
+    'convolution',
+    'convolution_backward',
+    'mm',
+}
 # No kernel, though they change a tensor or return another.
 _METADATA = {
     'as_strided_',
@@ -241,6 +252,8 @@ def _is_host(tensor: Tensor) -> bool:
 def _call(func: Callable, args: tuple, kwargs: dict) -> Any:
     """Run on the CPU; only the shapes, where it has no such operator."""
     args, kwargs = _changed((args, kwargs), _elem)
+    if func.overloadpacket.__name__ in _PRODUCTS:
+        return _in_float32(func, args, kwargs)
     try:
         return func(*args, **kwargs)
     except RuntimeError as error:
@@ -251,6 +264,17 @@ def _call(func: Callable, args: tuple, kwargs: dict) -> Any:
         args, kwargs = _changed((args, kwargs), lambda t: t.to('meta'))
         shapes = func(*args, **kwargs)
         return _changed(shapes, lambda t: torch.zeros_like(t, device=_CPU))
+
+
+def _in_float32(func: Callable, args: tuple, kwargs: dict) -> Any:
+    """A product; the result has the type of what is multiplied."""
+    types = {t.dtype for t in _tensors((args, kwargs))}
+    # Of several types it is an error.
+    if len(types) != 1 or not types.issubset(_HALF):
+        return func(*args, **kwargs)
+    args, kwargs = _changed((args, kwargs), Tensor.float)
+    (dtype,) = types
+    return _changed(func(*args, **kwargs), lambda t: t.to(dtype))
 
 
 def _run(func: Callable, args: tuple, kwargs: dict) -> Any:
@@ -471,6 +495,7 @@ class _DeviceModule:
 
 
 _LIBRARIES = []
+_autocast = Autocast(NAME, _tensors, _changed)
 
 
 @cache
@@ -491,12 +516,16 @@ def _install() -> None:
     )
     # Operators without a tensor, and those that PyTorch calls below Python.
     everywhere.fallback(_fallback, 'PrivateUse1')
+    everywhere.fallback(
+        torch.library.fallthrough_kernel, 'AutocastPrivateUse1'
+    )
     aten.impl('_copy_from', _copy_from, 'PrivateUse1')
     # PyTorch asks for the kind of device in these, and knows few.
     aten.impl('dropout', _dropout, 'AutogradPrivateUse1')
     aten.impl(
         'scaled_dot_product_attention', _attention, 'AutogradPrivateUse1'
     )
+    _autocast.register(aten)
     # As long as they live, the registrations do.
     _LIBRARIES.extend((everywhere, aten))
 
@@ -519,6 +548,7 @@ def _patches() -> Iterator[Any]:
     from mmengine.structures import instance_data
 
     yield mock.patch('torch.cuda.is_available', return_value=True)
+    yield from _autocast.patches()
     # A kernel of its own, as there is one for GPUs.
     attention = ORDER['ms_deform_attn']
     yield mock.patch.dict(attention, {NAME: attention['cpu']})

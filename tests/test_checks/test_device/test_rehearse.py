@@ -7,7 +7,6 @@ import pytest
 import torch
 from helpers.device import SETUP, needs_device
 from mmengine.model import BaseModel
-from mmengine.optim import AmpOptimWrapper, build_optim_wrapper
 from mmengine.registry import DefaultScope
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -212,9 +211,8 @@ def test_what_is_given_stays():
     """Tied weights stay tied in the copy, and the optimizer knows them."""
     model = Net()
     model.tied = model.first
-    wrapper = build_optim_wrapper(
-        model,
-        dict(optimizer=dict(type='AdamW', lr=0.1), clip_grad=dict(max_norm=1)),
+    wrapper = dict(
+        optimizer=dict(type='AdamW', lr=0.1), clip_grad=dict(max_norm=1)
     )
     before = copy.deepcopy(model.state_dict())
     done = rehearse(model, BATCH, wrapper)
@@ -247,6 +245,56 @@ def test_the_process_has_no_accelerator_afterwards():
         assert next(iter(loader)).device.type == 'cpu'
 
 
+def test_mixed_precision_is_that_of_cuda():
+    """Types as in PyTorch's table of operators that autocast changes."""
+    types = {}
+
+    def between(self, x):
+        half = x @ x.new_ones(8, 8)
+        with torch.autocast('cuda', enabled=False):
+            types['off'] = (
+                half.float() @ torch.ones_like(self.first.weight)
+            ).dtype
+        types.update(
+            before=x.dtype,
+            relu=half.relu().dtype,
+            softmax=half.softmax(-1).dtype,
+            sum=half.sum().dtype,
+            mse=nn.functional.mse_loss(half, half).dtype,
+            exp=half.exp().dtype,
+            widest=torch.addcmul(half.float(), half, half).dtype,
+        )
+        return half
+
+    amp = dict(
+        type='AmpOptimWrapper',
+        optimizer=dict(type='SGD', lr=0.1),
+        clip_grad=dict(max_norm=1),
+    )
+    model = Net(between)
+    for dtype in (torch.float16, torch.bfloat16):
+        name = str(dtype).removeprefix('torch.')
+        done = rehearse(model, BATCH, {**amp, 'dtype': name})
+        lower = ['before', 'relu']
+        assert {n for n in types if types[n] is dtype} == {*lower}
+        assert {types[n] for n in types if n not in lower} == {torch.float32}
+        # The norm that is clipped, and whether all is finite.
+        assert sum(done.reads.values()) == 2
+        in_full = rehearse(model, BATCH, {**amp, 'type': 'OptimWrapper'})
+        assert done.losses == pytest.approx(in_full.losses, rel=0.02)
+        moved = (
+            done.model.second.weight.elem - in_full.model.second.weight.elem
+        )
+        assert moved.norm() < 0.02 * 0.1
+    unsafe = Net(
+        lambda self, x: (
+            nn.functional.binary_cross_entropy(x.sigmoid(), x * 0) + x
+        )
+    )
+    with pytest.raises(RuntimeError, match='unsafe to autocast'):
+        rehearse(unsafe, BATCH, amp)
+
+
 def test_ddp_needs_buckets():
     model = Net()
     one, two = (rehearse(model, BATCH, world=world) for world in (1, 2))
@@ -272,9 +320,6 @@ def test_refuses():
         rehearse(nn.Linear(1, 1), BATCH)
     with pytest.raises(ValueError, match='world must be at least 1, got 0'):
         rehearse(Net(), BATCH, world=0)
-    amp = object.__new__(AmpOptimWrapper)
-    with pytest.raises(ValueError, match=r'float32.* got Amp'):
-        rehearse(Net(), BATCH, amp)
 
 
 def test_an_older_pytorch(monkeypatch):
