@@ -26,8 +26,8 @@ MAX_FILE_LINES = 800
 LAYERS = (
     ('apis', 'testing'),
     ('checks',),
-    ('checks.preflight', 'checks.device'),
-    ('checks.labels',),
+    ('checks.preflight',),
+    ('checks.labels', 'checks.device'),
     ('engine',),
     ('checks.ddp',),
     ('models', 'datasets', 'evaluation'),

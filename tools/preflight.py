@@ -77,6 +77,19 @@ def make_parser() -> argparse.ArgumentParser:
         metavar='N',
         help='confirm the verdict with N real processes',
     )
+    add(
+        '--rehearse',
+        action='store_true',
+        help='take a step on a device that stands in for a GPU, with the '
+        'batch and the pictures of the training unless told otherwise: '
+        'where it would fail or wait, and how much memory it needs',
+    )
+    add(
+        '--gpu-memory',
+        type=float,
+        metavar='GIB',
+        help='the same, and an error if the step does not fit',
+    )
     add_trust_argument(parser)
     add(
         '--no-labels',

@@ -62,6 +62,8 @@ class Planted(BaseModel):
             x = x + self.table(torch.arange(2)).mean()
         if self.mistake == 'outside':
             x = x + _OUTSIDE(torch.arange(2)).mean()
+        if self.mistake == 'on the host':
+            x = x * torch.ones(x.shape[-1])
         if 'tied' in self.mistake:
             x = x + (x @ self.table.weight.t()).mean()
         x = self._checkpoints(x)

@@ -474,6 +474,15 @@ model = dict(mistake='memory')
 == STEP009 warning base=planted
 model = dict(mistake='outside')
 
+== GPU001 error base=planted argv=--rehearse
+model = dict(mistake='on the host')
+
+== GPU002 info argv=--rehearse also=GPU003
+env_cfg = dict(cudnn_benchmark=False)
+
+== GPU003 error argv=--gpu-memory=0.001 also=GPU002
+env_cfg = dict(cudnn_benchmark=False)
+
 == NORM001 warning base=planted names=planted.norm
 model = dict(mistake='norm twice')
 

@@ -3,7 +3,13 @@
 :func:`rehearse` takes a step on a device that Python implements.
 """
 
-from .rehearse import Rehearsal, rehearse
-from .tensor import DeviceMixError
+from .rehearse import MemoryForecast, Rehearsal, rehearse
+from .tensor import DeviceMixError, is_available
 
-__all__ = ['DeviceMixError', 'Rehearsal', 'rehearse']
+__all__ = [
+    'DeviceMixError',
+    'MemoryForecast',
+    'Rehearsal',
+    'is_available',
+    'rehearse',
+]

@@ -64,6 +64,7 @@ class Recorder(Observer):
         optimizer_at: Number of events before the optimizer's first step.
         failure: Error of a backward, which went on.
         gradients: Numbers of the memory of gradients at that time.
+        workspaces: Numbers of what a single operator needs.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -75,6 +76,7 @@ class Recorder(Observer):
         self.optimizer_at: int | None = None
         self.failure: RuntimeError | None = None
         self.gradients: set[int] = set()
+        self.workspaces: set[int] = set()
         self._names = {id(m): name for name, m in model.named_modules()}
         self._modules: list[str] = []
         self._operator, self._place, self._counts = '', None, False
@@ -131,14 +133,24 @@ class Recorder(Observer):
 
     def allocate(self, memory: Memory) -> None:
         """There is new memory."""
-        place = self._here()
-        self._owners[memory.number] = memory.size, place
-        self.events.append((memory.number, memory.size, place))
+        if memory.size:
+            place = self._here()
+            self._owners[memory.number] = memory.size, place
+            self.events.append((memory.number, memory.size, place))
 
     def free(self, number: int) -> None:
         """Memory is given back."""
-        size, place = self._owners.pop(number)
-        self.events.append((number, -size, place))
+        if number in self._owners:
+            size, place = self._owners.pop(number)
+            self.events.append((number, -size, place))
+
+    def workspace(self, size: int) -> None:
+        """A kernel needs memory as long as it runs."""
+        if self._counts:
+            place, number = self._here(), -1 - len(self.events)
+            self.workspaces.add(number)
+            self.events.append((number, size, place))
+            self.events.append((number, -size, place))
 
     def shapes_only(self, operator: str) -> None:
         """The CPU has no such operator: the values are zeros."""

@@ -2,7 +2,7 @@
 
 import copy
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,9 +12,43 @@ from mmengine.optim import OptimWrapper, build_optim_wrapper
 from torch import nn
 
 from ..ddp import run_training_forward
-from .memory import MIB, MemoryForecast, forecast
-from .recorder import Place, Recorder, memory_numbers
+from .recorder import MemoryEvent, Place, Recorder, memory_numbers
 from .tensor import watched_device
+
+MIB = 2**20
+# Of what PyTorch's allocator gives.
+_BLOCK = 512
+# What a GPU may need beside it, as a part of it: segments that are cut up,
+# other algorithms of cuDNN, its context.
+_BESIDE = 0.25
+KINDS = (
+    'weights',
+    'gradients',
+    'optimizer states',
+    'activations',
+    'backward',
+    'optimizer',
+    'workspaces',
+    'DDP buckets',
+)
+
+
+@dataclass(frozen=True)
+class MemoryForecast:
+    """Bytes on the device at the peak of a training step."""
+
+    # Of what is alive, rounded as the allocator does, and of what cuDNN takes
+    # for a convolution.
+    peak: int
+    # Kind -> bytes at the peak; KINDS has the kinds.
+    parts: Mapping[str, int]
+    # Of the largest that are alive at the peak: bytes, kind and place.
+    largest: Sequence[tuple[int, str, Place]] = field(repr=False)
+
+    @property
+    def most(self) -> int:
+        """With what a GPU may need beside it; what is needed lies between."""
+        return round(self.peak * (1 + _BESIDE))
 
 
 @dataclass(frozen=True)
@@ -56,8 +90,8 @@ class Rehearsal:
         ]
         memory = self.memory
         lines.append(
-            f'memory at the peak: {memory.peak / MIB:,.0f} MiB, in segments '
-            f'of {memory.reserved / MIB:,.0f} MiB'
+            f'memory at the peak: {memory.peak / MIB:,.0f} to '
+            f'{memory.most / MIB:,.0f} MiB'
         )
         lines += [
             f'  {size / MIB:10,.1f} MiB  {kind}'
@@ -159,6 +193,7 @@ def rehearse(
         if recorder.failure is not None:
             raise recorder.failure
         kinds = dict.fromkeys(weights, 'weights')
+        kinds |= dict.fromkeys(recorder.workspaces, 'workspaces')
         trained = [p for p in model.parameters() if p.requires_grad]
         gradients = recorder.gradients or memory_numbers(
             p.grad for p in trained
@@ -170,9 +205,13 @@ def rehearse(
             name: float(getattr(value, 'elem', value))
             for name, value in losses.items()
         }
-        memory = forecast(
+        early = ['optimizer states']
+        if optim_wrapper and optim_wrapper.get('accumulative_counts', 1) > 1:
+            early.append('gradients')
+        memory = _forecast(
             recorder.events,
             kinds,
+            early,
             optimizer_at=recorder.optimizer_at,
             buckets=sum(p.nbytes for p in trained) if world > 1 else 0,
         )
@@ -188,8 +227,11 @@ def rehearse(
 
 
 def _build_optimizer(model: nn.Module, cfg: Mapping[str, Any]) -> OptimWrapper:
-    """That of a config; its first step is no one that overflows."""
-    wrapper = build_optim_wrapper(model, copy.deepcopy(dict(cfg)))
+    """That of a config, which steps at once and does not overflow."""
+    cfg = copy.deepcopy(dict(cfg))
+    if 'accumulative_counts' in cfg:
+        cfg['accumulative_counts'] = 1
+    wrapper = build_optim_wrapper(model, cfg)
     scaler = getattr(wrapper, 'loss_scaler', None)
     if scaler is not None:
         wrapper.loss_scaler = type(scaler)(init_scale=1.0)
@@ -216,4 +258,63 @@ def _states(optim_wrapper: OptimWrapper) -> set[int]:
         for wrapper in values
         for state in wrapper.optimizer.state.values()
         for value in state.values()
+    )
+
+
+def _rounded(size: int) -> int:
+    """Bytes that the allocator gives for so many."""
+    return -(-size // _BLOCK) * _BLOCK
+
+
+def _forecast(
+    events: Sequence[MemoryEvent],
+    kinds: Mapping[int, str],
+    early: Sequence[str],
+    *,
+    optimizer_at: int | None,
+    buckets: int = 0,
+) -> MemoryForecast:
+    """The peak of a later step, from the first one.
+
+    What the first step leaves, such as the states of its optimizer, is there
+    from the beginning of the later ones.
+
+    Args:
+        events: Of building the model and of the step.
+        kinds: What memory is for, by number, where it is known.
+        early: Kinds that a step leaves.
+        optimizer_at: Number of events before the optimizer's step.
+        buckets: Bytes of DDP's buckets.
+    """
+    end = len(events) if optimizer_at is None else optimizer_at
+    kind_of = dict(kinds)
+    for at, (number, size, place) in enumerate(events):
+        if size > 0 and number not in kind_of:
+            before = 'backward' if place.backward else 'activations'
+            kind_of[number] = before if at < end else 'optimizer'
+    left = {number for number, kind in kind_of.items() if kind in early}
+    order = [event for event in events if event[0] in left and event[1] > 0]
+    order += [event for event in events if event[0] not in left]
+    held = peak = _rounded(buckets)
+    peak_at = -1
+    for at, (_, size, _) in enumerate(order):
+        held += _rounded(size) if size > 0 else -_rounded(-size)
+        if held > peak:
+            peak, peak_at = held, at
+    alive: dict[int, tuple[int, Place]] = {}
+    for number, size, place in order[: peak_at + 1]:
+        if size < 0:
+            del alive[number]
+        else:
+            alive[number] = size, place
+    parts = Counter({'DDP buckets': _rounded(buckets)})
+    for number, (size, _) in alive.items():
+        parts[kind_of[number]] += _rounded(size)
+    largest = sorted(alive.items(), key=lambda item: -item[1][0])[:10]
+    return MemoryForecast(
+        peak=peak,
+        parts={kind: parts[kind] for kind in KINDS if parts[kind]},
+        largest=tuple(
+            (size, kind_of[number], place) for number, (size, place) in largest
+        ),
     )

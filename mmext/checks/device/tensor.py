@@ -50,6 +50,7 @@ _INDEXING = {
     'index_put',
     'index_put_',
 }
+_CONVOLUTIONS = 'convolution', 'convolution_backward'
 _MASKS = torch.bool, torch.uint8
 _HALF = torch.float16, torch.bfloat16
 # A processor is slow at these in half precision, or has none.
@@ -110,6 +111,9 @@ class Observer:
 
     def free(self, number: int) -> None:
         """Memory is given back."""
+
+    def workspace(self, size: int) -> None:
+        """A kernel needs memory as long as it runs."""
 
     def shapes_only(self, operator: str) -> None:
         """The CPU has no such operator: the values are zeros."""
@@ -320,9 +324,21 @@ def _run(func: Callable, args: tuple, kwargs: dict) -> Any:
         result = _changed(result, wrap)
     if is_kernel and name not in _METADATA and not name.startswith('empty'):
         _observer.launch()
+    if name in _CONVOLUTIONS and stays:
+        _observer.workspace(_layout_copies(name, args, result))
     if name.startswith('empty') and stays and not result.dim():
         result.is_number = True
     return result
+
+
+def _layout_copies(name: str, args: tuple, result: Any) -> int:
+    """Bytes of what a convolution on tensor cores computes with.
+
+    Their kernels have channels last: cuDNN copies what has not.
+    """
+    backward = name == 'convolution_backward'
+    tensors = args[:3] if backward else (*args[:2], result)
+    return sum(t.nbytes for t in tensors if t.is_contiguous())
 
 
 def _copy(name: str, args: tuple, kwargs: dict, stays: bool) -> None:
@@ -494,6 +510,11 @@ class _DeviceModule:
         _observer.read()
 
 
+def is_available() -> bool:
+    """Whether PyTorch lets Python implement a device, as from 2.13 on."""
+    return hasattr(torch.utils.backend_registration, _SETUP)
+
+
 _LIBRARIES = []
 _autocast = Autocast(NAME, _tensors, _changed)
 
@@ -501,16 +522,15 @@ _autocast = Autocast(NAME, _tensors, _changed)
 @cache
 def _install() -> None:
     """Let PyTorch know the device, for the rest of the process."""
-    from torch.utils import backend_registration
-
-    if not hasattr(backend_registration, _SETUP):
+    if not is_available():
         raise RuntimeError(
             'torch must be 2.13 or newer for a rehearsal on a device that '
             f'Python implements, got {torch.__version__}'
         )
     # The engine of autograd would start a thread for the device, and abort.
     torch.ones((), requires_grad=True).backward()
-    getattr(backend_registration, _SETUP)(NAME, _DeviceModule())
+    setup = getattr(torch.utils.backend_registration, _SETUP)
+    setup(NAME, _DeviceModule())
     everywhere, aten = (
         torch.library.Library(n, 'IMPL') for n in ('_', 'aten')
     )

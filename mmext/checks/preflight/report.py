@@ -22,6 +22,7 @@ from ..findings import (
     terminal,
     to_json,
 )
+from .dry_run.rehearsal import GIB, RehearsedStep
 from .dry_run.run import DryRun
 
 _MAX_NAMES = 6
@@ -49,6 +50,32 @@ class BatchReport(msgspec.Struct, frozen=True, kw_only=True):
     error: str = ''
 
 
+class RehearsalReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a step would do on a GPU.
+
+    Attributes:
+        size: Height and width of its pictures, in pixels.
+        batch_size: Number of pictures.
+        reads: How often the host waits.
+        uploads: How often the GPU gets something from the host.
+        launches: Operators on the GPU.
+        peak: Bytes that are alive at the peak.
+        most: The same with what a GPU may need beside it.
+        parts: What ``peak`` is made of, in bytes, by kind.
+        largest: Of what is alive then: bytes, kind and place.
+    """
+
+    size: tuple[int, int]
+    batch_size: int
+    reads: int
+    uploads: int
+    launches: int
+    peak: int
+    most: int
+    parts: dict[str, int]
+    largest: tuple[tuple[int, str, str], ...]
+
+
 class PreflightReport(msgspec.Struct, frozen=True, kw_only=True):
     """What a preflight has found.
 
@@ -64,6 +91,7 @@ class PreflightReport(msgspec.Struct, frozen=True, kw_only=True):
         batches: What was run.
         verdicts: Of each combination of settings; None without a step.
         world: What processes did; None if none were started.
+        rehearsal: Of a step on a GPU; None if none went through.
         notes: What was changed to build the model.
         not_done: What could not be looked at, and why.
         warned: What libraries and code of the user warned of meanwhile.
@@ -79,6 +107,7 @@ class PreflightReport(msgspec.Struct, frozen=True, kw_only=True):
     batches: tuple[BatchReport, ...] = ()
     verdicts: Any = None
     world: Any = None
+    rehearsal: RehearsalReport | None = None
     notes: tuple[str, ...] = ()
     not_done: tuple[str, ...] = ()
     warned: tuple[str, ...] = ()
@@ -131,6 +160,27 @@ def make_batch_reports(dry_run: DryRun) -> tuple[BatchReport, ...]:
             )
         )
     return tuple(reports)
+
+
+def make_rehearsal_report(
+    step: RehearsedStep | None,
+) -> RehearsalReport | None:
+    """Sum up a rehearsal, if there is one."""
+    done = step and step.done
+    if done is None:
+        return None
+    memory = done.memory
+    return RehearsalReport(
+        size=step.size,
+        batch_size=step.batch_size,
+        reads=sum(done.reads.values()),
+        uploads=sum(done.uploads.values()),
+        launches=sum(done.launches.values()),
+        peak=memory.peak,
+        most=memory.most,
+        parts=dict(memory.parts),
+        largest=tuple((n, kind, str(at)) for n, kind, at in memory.largest),
+    )
 
 
 def sort_findings(findings: Sequence[Finding]) -> tuple[Finding, ...]:
@@ -430,6 +480,7 @@ def report_html(report: PreflightReport) -> bytes:
         'tiles': tiles,
         'word': page.severity_word,
         'location': terminal.location_of,
+        'gib': lambda size: f'{size / GIB:,.2f} GiB',
         'changes': _changes,
         'rules': sorted({finding.rule for finding in report.findings}),
         'open': len(report.findings) <= _OPEN,

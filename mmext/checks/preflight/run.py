@@ -26,6 +26,7 @@ from ...utils.quiet_hosts import collected_warnings
 from ...utils.safe_load import careful_readers
 from ..config import config_file, read_config
 from ..ddp import SyncSettings
+from ..device import is_available
 from ..findings import (
     Finding,
     Rule,
@@ -35,14 +36,16 @@ from ..findings import (
 )
 from ..labels.sources import NothingToCheckError
 from .batches import KINDS
+from .dry_run.rehearsal import RehearsedStep, rehearse_config
 from .dry_run.run import ConfigOptions, DryRun, verdict_table
-from .first_steps import run_first_steps
+from .first_steps import FirstSteps, run_first_steps
 from .fix import fix_config, fixed_path
 from .parts import build_parts
 from .ranks import run_world
 from .report import (
     PreflightReport,
     make_batch_reports,
+    make_rehearsal_report,
     print_report,
     report_html,
     report_json,
@@ -52,8 +55,12 @@ from .report import (
 from .rules.builds import build_findings
 from .rules.labels import label_findings, without_known
 from .rules.registry import catch_errors, lint_config, with_locations
-from .rules.steps import dry_run_findings, world_findings
-from .sandbox import quiet
+from .rules.steps import (
+    dry_run_findings,
+    rehearsal_findings,
+    world_findings,
+)
+from .sandbox import CannotBuildError, quiet
 
 # What is not finite in a loss, and in a gradient.
 _VALUE_RULES = ('STEP003', 'STEP004')
@@ -70,6 +77,8 @@ def check_config(
     image_size: tuple[int, int] | None = None,
     device: str = 'cpu',
     world: int = 0,
+    rehearse: bool = False,
+    gpu_memory: float | None = None,
     labels: bool = True,
     splits: Sequence[str] = ('train', 'val'),
     store: Path = _STORE,
@@ -96,6 +105,11 @@ def check_config(
             what suits the model.
         device: Where the model runs.
         world: Processes to confirm the verdict with, at least 2; 0 for none.
+        rehearse: Take a step on a device that stands in for a GPU, see
+            :func:`mmext.checks.rehearse`, with ``batch_size`` or that of the
+            config, and ``image_size`` or that of the config's pictures.
+        gpu_memory: Memory of the GPU in GiB. A step is rehearsed then, and
+            has to fit; where it does not, the finding says what does.
         labels: Check the labels of the data, too, if they are there.
         splits: Those whose labels are checked.
         store: File that keeps what was read of them, see
@@ -117,10 +131,12 @@ def check_config(
         >>> check_config(path, batches=['normal'], labels=False).task
         'semantic'
     """
-    _check_arguments(batches, steps, batch_size, image_size, device, world)
+    _check_arguments(
+        batches, steps, batch_size, image_size, device, world, gpu_memory
+    )
     name, cfg = _read(config, cfg_options, world)
     current = ConfigOptions(cfg).current
-    verdicts = confirmed = None
+    verdicts = confirmed = rehearsed = None
     with quiet(), careful_readers(cfg.get('trust_checkpoint') is True):
         first = run_first_steps(
             cfg,
@@ -179,6 +195,19 @@ def check_config(
                     world=world,
                     batch_size=batch_size or 2,
                 )
+        if rehearse or gpu_memory:
+            with catch_errors(findings, 'rehearsing a step'):
+                rehearsed = _rehearsed(
+                    first,
+                    cfg,
+                    image_size=image_size,
+                    batch_size=batch_size,
+                    world=world,
+                    gpu_memory=gpu_memory,
+                    progress=progress,
+                )
+        if rehearsed is not None:
+            findings += rehearsal_findings(rehearsed)
         rows = () if verdicts is None else verdicts.rows
         works = any(row.works for row in rows if row.current)
         findings += [*first.findings, *world_findings(confirmed, works)]
@@ -194,6 +223,7 @@ def check_config(
         batches=() if dry_run is None else make_batch_reports(dry_run),
         verdicts=verdicts,
         world=confirmed,
+        rehearsal=make_rehearsal_report(rehearsed),
         notes=tuple(first.notes),
         not_done=tuple(first.not_done),
         findings=sort_findings(findings),
@@ -207,6 +237,7 @@ def _check_arguments(
     image_size: tuple[int, int] | None,
     device: str,
     world: int,
+    gpu_memory: float | None,
 ) -> None:
     unknown = [kind for kind in batches if kind not in KINDS]
     wrong = {
@@ -222,6 +253,9 @@ def _check_arguments(
         ),
         f'image_size must be two positive numbers, got {image_size}': (
             image_size is not None and min(image_size) < 1
+        ),
+        f'gpu_memory must be more than 0 GiB, got {gpu_memory}': (
+            gpu_memory is not None and gpu_memory <= 0
         ),
     }
     for text, holds in wrong.items():
@@ -260,6 +294,24 @@ def _read(
         raise FileNotFoundError(f'config must be an existing file, got {name}')
     with quiet():
         return name, read_config(name, cfg_options=options or None)
+
+
+def _rehearsed(
+    first: FirstSteps, cfg: Config, **options: Any
+) -> RehearsedStep | None:
+    """A step on a GPU, if one on the CPU went through."""
+    reason = ''
+    if not is_available():
+        reason = f'it needs PyTorch 2.13, and this is {torch.__version__}'
+    elif first.dry_run is None or not first.dry_run.is_telling:
+        reason = 'no step went through on the CPU'
+    if not reason:
+        try:
+            return rehearse_config(cfg, **options)
+        except CannotBuildError as error:
+            reason = str(error)
+    first.not_done.append(f'no step was rehearsed: {reason}')
+    return None
 
 
 def _label_findings(

@@ -6,6 +6,7 @@ import warnings
 from pathlib import Path
 
 import pytest
+from helpers.device import needs_device
 from helpers.preflight_reports import sample_report
 from helpers.reduce_semantic_config import reduce_model
 from mmengine.config import Config
@@ -16,7 +17,7 @@ from torch import nn
 import mmext
 from mmext.checks.findings import Finding, Severity
 from mmext.checks.preflight.first_steps import fit_batch_size
-from mmext.checks.preflight.report import PreflightReport
+from mmext.checks.preflight.report import PreflightReport, report_html
 from mmext.checks.preflight.run import check_config, run_preflight
 
 SMALL = {'batches': ('normal',), 'image_size': (64, 64)}
@@ -155,6 +156,7 @@ def config(tmp_path):
         ({'batch_size': -1}, 'batch_size must be at least 1.* got -1'),
         ({'world': 1}, 'world must be 2 or more processes.* got 1'),
         ({'image_size': (0, 8)}, 'image_size must be two positive'),
+        ({'gpu_memory': 0}, 'gpu_memory must be more than 0 GiB, got 0'),
     ],
 )
 def test_rejects(config, settings, message):
@@ -188,6 +190,39 @@ def test_batch_size():
     assert fit_batch_size(nn.Sequential(nn.GroupNorm(1, 2), Frozen(2))) == 1
     assert fit_batch_size(nn.Sequential(Frozen(2), nn.BatchNorm2d(2))) == 2
     assert fit_batch_size(nn.GroupNorm(2, 2)) == 2
+
+
+@needs_device
+def test_rehearses(monkeypatch):
+    """The batch of the training, and what would fit."""
+    cfg = small_config()
+    settings = dict(image_size=(64, 64), rehearse=True)
+    report, done = examine(cfg, **settings)
+    step = report.rehearsal
+    assert step.batch_size == cfg.train_dataloader.batch_size
+    assert step.size == (64, 64)
+    assert sum(step.parts.values()) == step.peak < step.most
+    (finding,) = report.findings
+    assert (finding.rule, finding.severity) == ('GPU003', Severity.INFO)
+    page = report_html(report).decode()
+    assert 'A step on a GPU' in page
+    assert f'{step.peak / 2**30:,.2f} GiB' in page
+    # Between both ends, it may not fit.
+    limit = (step.peak + step.most) / 2**31
+    report, done = examine(cfg, gpu_memory=limit, **settings)
+    (finding,) = report.findings
+    assert finding.severity is Severity.WARNING
+    others = [text for text in done if text.startswith('rehearsing it with')]
+    for text in others:
+        assert text.removeprefix('rehearsing it with ') in finding.remedy
+    assert len(others) == 3
+    assert 'it fails with ValueError' in finding.remedy
+    monkeypatch.setattr(
+        'mmext.checks.preflight.run.is_available', lambda: False
+    )
+    report, _ = examine(cfg, **settings)
+    assert report.rehearsal is None
+    assert any('it needs PyTorch 2.13' in text for text in report.not_done)
 
 
 @pytest.mark.slow

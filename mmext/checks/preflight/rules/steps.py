@@ -1,15 +1,18 @@
 """What a dry run shows of the steps: errors, losses and norms."""
 
 import textwrap
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 from ...ddp import SyncSettings
-from ...findings import Finding, Rule, Severity
+from ...device import DeviceMixError, MemoryForecast
+from ...findings import Finding, Rule, Severity, code_location
 from ..dry_run.crashes import Crash
+from ..dry_run.rehearsal import GIB, RehearsedStep
 from ..dry_run.run import DryRun
 from ..dry_run.step import KeptGraph, LossTerm, StepRecord
-from .registry import INSTALL, NORM, STEP, WORLD, count_of, in_words
+from .registry import GPU, INSTALL, NORM, STEP, WORLD, count_of, in_words
 from .sync import sync_findings
 
 _STALE = 'StaleGraphError'
@@ -17,6 +20,9 @@ _NO_PACKAGE = ('ImportError', 'ModuleNotFoundError')
 _DETACH = 'keep it detached: value.detach()'
 _MAX_TEXT = 200
 _MAX_NORMS = 3
+_MAX_PLACES = 5
+# A step of CO-DINO waits as often.
+_FEW_READS = 4
 
 STEP001 = STEP.declare(
     'STEP001',
@@ -84,6 +90,29 @@ NORM001 = NORM.declare(
     severity=Severity.WARNING,
     remedy='use one batch norm for each use, such as SepBN, or a norm '
     'without running statistics, such as GN',
+)
+GPU001 = GPU.declare(
+    'GPU001',
+    title='a step fails on a GPU that goes through on a CPU',
+    severity=Severity.ERROR,
+    remedy='make the tensor where the others are: device=x.device, '
+    'x.new_tensor(...), or register_buffer; for an operator that mixed '
+    'precision refuses, what its message names',
+)
+GPU002 = GPU.declare(
+    'GPU002',
+    title='the host waits for the GPU in a step',
+    severity=Severity.INFO,
+    remedy='where it is code of your own, keep the value on the GPU: '
+    'torch.where in the place of a mask, no .item(), .tolist() or bool() of '
+    'a tensor',
+)
+GPU003 = GPU.declare(
+    'GPU003',
+    title='memory that a step needs on a GPU',
+    severity=Severity.ERROR,
+    remedy='take a smaller batch, smaller pictures, mixed precision or '
+    'activation checkpoints; --gpu-memory GIB says which of them suffices',
 )
 WORLD001 = WORLD.declare(
     'WORLD001',
@@ -317,6 +346,65 @@ def dry_run_findings(dry_run: DryRun, current: SyncSettings) -> list[Finding]:
         *sync_findings(dry_run.judged, current, dry_run.config),
     ]
     return sorted(results, key=lambda finding: -finding.severity)
+
+
+def rehearsal_findings(step: RehearsedStep) -> Iterator[Finding]:
+    """What a step does on a GPU: errors, waits and memory."""
+    if step.failure is not None:
+        error = step.failure
+        text = textwrap.shorten(str(error), 3 * _MAX_TEXT, placeholder=' ...')
+        at = code_location(error)
+        # It says itself where it is.
+        if isinstance(error, DeviceMixError) or not at:
+            at = ''
+        yield GPU001.finding(
+            f'a step on a GPU ends with {type(error).__name__}: {text}'
+            f'{at and f" ({at})"}'
+        )
+        return
+    done = step.done
+    count = sum(done.reads.values())
+    if count > _FEW_READS:
+        lines = Counter()
+        for place, number in done.reads.items():
+            lines[f'{place.operator} at {place.location}'] += number
+        places = [f'{n} by {line}' for line, n in lines.most_common(_MAX_TEXT)]
+        yield GPU002.finding(
+            f'the host waits {count} times for the GPU in a step: '
+            f'{"; ".join(places[:_MAX_PLACES])}',
+            names=tuple(places),
+        )
+    memory, limit = done.memory, step.gpu_memory
+    parts = ', '.join(
+        f'{kind} {size / GIB:.2f}' for kind, size in memory.parts.items()
+    )
+    text = f'a step needs {_range(memory)} GiB: at the peak {parts}'
+    if not limit or memory.most <= limit * GIB:
+        severity = Severity.INFO
+    elif memory.peak <= limit * GIB:
+        severity = Severity.WARNING
+        text = f'{text}; it may not fit into {limit:g} GiB'
+    else:
+        severity = Severity.ERROR
+        text = f'{text}; it does not fit into {limit:g} GiB'
+    others = [
+        f'{change}: it fails with {type(other).__name__}'
+        if isinstance(other, Exception)
+        else f'{change}: {_range(other)} GiB'
+        for change, other in step.others.items()
+    ]
+    yield GPU003.finding(
+        text,
+        severity=severity,
+        remedy=f'one of these, as rehearsed: {"; ".join(others)}'
+        if others
+        else '',
+    )
+
+
+def _range(memory: MemoryForecast) -> str:
+    """In GiB."""
+    return f'{memory.peak / GIB:.2f} to {memory.most / GIB:.2f}'
 
 
 def world_findings(world: Any, works: bool) -> list[Finding]:

@@ -1,0 +1,117 @@
+"""A step of a config on a GPU, rehearsed, and what would need less memory."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mmengine.config import Config
+from mmengine.registry import DefaultScope
+from torch import nn
+
+from ...config import copy_tree
+from ...device import MemoryForecast, Rehearsal, rehearse
+from ...findings import ErrorCatcher
+from ..batches import make_batches
+from ..build import Built, build_for_preflight
+from ..sandbox import quiet, seeded
+
+GIB = 2**30
+_PLAIN = (None, 'OptimWrapper', 'mmengine.OptimWrapper')
+
+
+@dataclass
+class RehearsedStep:
+    """What a step does on a GPU, or why it fails there."""
+
+    # Of the GPU in GiB, where it is known.
+    gpu_memory: float | None
+    # Height and width in pixels, and number of pictures.
+    size: tuple[int, int]
+    batch_size: int
+    done: Rehearsal | None = None
+    failure: Exception | None = None
+    # Settings that need less -> what they need, or why they fail.
+    others: dict[str, MemoryForecast | Exception] = field(default_factory=dict)
+
+
+def rehearse_config(
+    cfg: Config,
+    *,
+    image_size: tuple[int, int] | None,
+    batch_size: int,
+    world: int,
+    gpu_memory: float | None,
+    progress: Callable[[str], Any],
+) -> RehearsedStep:
+    """Rehearse a step of a config; arguments as of ``check_config``.
+
+    Pictures and batch are as large as those of the training, where nothing
+    else is said. If it does not fit, other settings are rehearsed as well.
+    """
+
+    def build(cfg: Config) -> Built:
+        return build_for_preflight(cfg, size=image_size or 'declared')
+
+    def run(built: Built, batch_size: int) -> Rehearsal | Exception:
+        failures: list[Exception] = []
+        with quiet(), seeded(0):
+            batches = make_batches(
+                built, ('normal',), steps=1, batch_size=batch_size
+            )
+            with (
+                DefaultScope.overwrite_default_scope(built.scope),
+                ErrorCatcher(failures.append),
+            ):
+                return rehearse(
+                    built.model,
+                    batches['normal'][0],
+                    built.cfg.get('optim_wrapper'),
+                    world=max(world, 1),
+                )
+        return failures[0]
+
+    loader = cfg.get('train_dataloader') or {}
+    batch_size = batch_size or loader.get('batch_size') or 2
+    built = build(cfg)
+    step = RehearsedStep(gpu_memory, built.recipe.size, batch_size)
+    progress(
+        f'rehearsing a step on a GPU: {batch_size} pictures of {step.size}'
+    )
+    result = run(built, batch_size)
+    if isinstance(result, Exception):
+        step.failure = result
+        return step
+    step.done = result
+    if gpu_memory is None or result.memory.most <= gpu_memory * GIB:
+        return step
+    for text, options, size in _smaller(built, batch_size):
+        progress(f'rehearsing it with {text}')
+        other = Config(copy_tree(cfg.to_dict()))
+        other.merge_from_dict(options)
+        result = run(build(other), size)
+        step.others[text] = getattr(result, 'memory', result)
+    return step
+
+
+def _smaller(
+    built: Built, batch_size: int
+) -> Iterator[tuple[str, Mapping[str, Any], int]]:
+    """Settings that need less memory: in words, for the config, and batch."""
+    amp, checkpoints = {}, {}
+    wrapper = built.cfg.get('optim_wrapper')
+    if wrapper is not None and wrapper.get('type') in _PLAIN:
+        amp = {'optim_wrapper.type': 'AmpOptimWrapper'}
+        yield 'mixed precision (--amp)', amp, batch_size
+    backbone = getattr(built.model, 'backbone', nn.Identity())
+    if any(getattr(m, 'with_cp', None) is False for m in backbone.modules()):
+        checkpoints = {'model.backbone.with_cp': True}
+        yield 'model.backbone.with_cp=True', checkpoints, batch_size
+    if batch_size > 1:
+        half = batch_size // 2
+        yield f'train_dataloader.batch_size={half}', {}, half
+    if bool(amp) + bool(checkpoints) + (batch_size > 1) > 1:
+        yield (
+            'all of these, and a batch of 1',
+            {**amp, **checkpoints},
+            1,
+        )
