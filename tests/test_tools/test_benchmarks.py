@@ -69,6 +69,7 @@ def load(name):
         ('loss', ['--device', 'tpu'], "device must be 'auto', 'cpu'"),
         *(('loss', ['--scale', n], '--scale') for n in ('0', '1.5', 'nan')),
         ('mae', [*TINY_MAE, '--lightly', sys.executable], 'lightly must run'),
+        ('memory_forecast', ['x'], 'names whose memory is published'),
         ('ops', ['--threads', '1', '2'], 'takes several with --plot only'),
         (
             'optimizer',

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .build import Built
 
 # 'real' is read from the data of the config, the others are made up.
-KINDS = ('normal', 'empty', 'one-class', 'crowded', 'real')
+KINDS = ('normal', 'empty', 'one-class', 'crowded', 'full', 'real')
 # A picture of a classification always has a class, and a pre-training looks
 # at no labels, so that some kinds mean nothing to them. Samples of a data set
 # without a known pipeline cannot be made up: the first of its own are taken.
@@ -125,11 +125,12 @@ def make_scene(
     Kinds: ``'normal'`` has six objects of several classes and sizes;
     ``'empty'`` none, and all pixels are to be ignored; ``'one-class'`` one
     class, of all objects and pixels; ``'crowded'`` 200 objects, a tenth of
-    them crowds.
+    them crowds; ``'full'`` 90, as the fullest pictures of COCO.
     """
     height, width = size
-    count = {'empty': 0, 'crowded': 200}.get(kind, len(_SIDES))
-    if kind == 'crowded':
+    counts = {'empty': 0, 'crowded': 200, 'full': 90}
+    count = counts.get(kind, len(_SIDES))
+    if count > len(_SIDES):
         sides = rng.uniform(0.05, 0.3, (count, 2)) * min(size)
     else:
         sides = np.array(_SIDES[:count]).reshape(-1, 1) * min(size)

@@ -94,8 +94,8 @@ def check_config(
             config.
         cfg_options: Settings to put over it, keys with dots.
         batches: Kinds of batches: ``'normal'``, ``'empty'``,
-            ``'one-class'``, ``'crowded'``, or ``'real'`` for those of the
-            config's data.
+            ``'one-class'``, ``'crowded'``, ``'full'``, or ``'real'`` for those
+            of the config's data.
         steps: Of the first kind, at least 2: the second shows what the
             first one has left behind. The other kinds get one.
         batch_size: Samples of a batch; 0 for 2 where a model computes

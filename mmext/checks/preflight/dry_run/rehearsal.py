@@ -46,7 +46,8 @@ def rehearse_config(
     """Rehearse a step of a config; arguments as of ``check_config``.
 
     Pictures and batch are as large as those of the training, where nothing
-    else is said. If it does not fit, other settings are rehearsed as well.
+    else is said, and pictures are full of objects. If it does not fit, other
+    settings are rehearsed as well.
     """
 
     def build(cfg: Config) -> Built:
@@ -55,16 +56,17 @@ def rehearse_config(
     def run(built: Built, batch_size: int) -> Rehearsal | Exception:
         failures: list[Exception] = []
         with quiet(), seeded(0):
-            batches = make_batches(
-                built, ('normal',), steps=1, batch_size=batch_size
-            )
+            # The last that the task has.
+            (*_, (batch,)) = make_batches(
+                built, ('normal', 'full'), steps=1, batch_size=batch_size
+            ).values()
             with (
                 DefaultScope.overwrite_default_scope(built.scope),
                 ErrorCatcher(failures.append),
             ):
                 return rehearse(
                     built.model,
-                    batches['normal'][0],
+                    batch,
                     built.cfg.get('optim_wrapper'),
                     world=max(world, 1),
                 )
