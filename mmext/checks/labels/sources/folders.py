@@ -89,9 +89,9 @@ def split_of_folders(
     others are orphans. In Pascal VOC's layout, an image without a label map
     that no list names is an orphan, as most of them have none.
 
-    ``mask_suffix`` is the end of the names of label maps that images lack,
-    such as ``'_gtFine_labelTrainIds.png'``, with or without what follows the
-    dot; files that end otherwise are of another kind, and not looked at.
+    ``mask_suffix`` is the suffix of the names of mask files, such as
+    ``'_gtFine_labelTrainIds.png'``, with or without the extension; files that
+    end otherwise are of another kind, and not looked at.
     """
     for name, folder in (('masks', masks), ('images', images)):
         if folder is not None and not Path(folder).is_dir():
