@@ -177,11 +177,42 @@ RIGHT = {
             attn_mask=torch.ones(4, 4, device=x.device).tril().bool(),
         ).reshape(4, 8)
     ),
+    'data': lambda self, x: set_data(self, x),
+    'where': lambda self, x: torch.where(x > 0, x, 0) + x.new_full((), 0.5),
+    'gather': lambda self, x: x.gather(1, x.long() % 8),
+    'index_select': lambda self, x: x.index_select(0, x[:, 0].int() % 4),
+    'index': lambda self, x: x[x[:, 0].long() % 4],
+    'known repeats': lambda self, x: x.repeat_interleave(
+        x[:, 0].isfinite().long(), 0, output_size=4
+    ),
+}
+# In these the host has to wait once.
+WAITS = {
     'lists and back': lambda self, x: (
         x + torch.tensor(x.tolist(), device=x.device).mean()
     ),
     'forced numpy': lambda self, x: x + float(x.numpy(force=True).sum()),
-    'data': lambda self, x: set_data(self, x),
+    'bool': lambda self, x: x if x.isfinite().all() else -x,
+    'nonzero': lambda self, x: x + len(x.nonzero()),
+    'mask': lambda self, x: x + x.detach()[x > 0].sum(),
+    'masked_select': lambda self, x: x + x.masked_select(x > 0).sum(),
+    'value of a mask': lambda self, x: (
+        x + assign(x.detach(), x > 0, x.detach().sum())
+    ),
+    'unique': lambda self, x: x + len(x.unique()),
+    'bincount': lambda self, x: x + len(x.abs().long().flatten().bincount()),
+    'equal': lambda self, x: x * torch.equal(x, x),
+    'repeats': lambda self, x: x.repeat_interleave(
+        x[:, 0].isfinite().long(), 0
+    ),
+}
+# These copy to the device; two of them in the backward, too.
+UPLOADS = {
+    'list': 1,
+    'index of the host': 2,
+    'assigned by a list': 3,
+    'new': 1,
+    'lists and back': 1,
 }
 
 
@@ -196,9 +227,9 @@ def set_data(self, x):
     return x * self.scale
 
 
-@pytest.mark.parametrize('name', RIGHT)
+@pytest.mark.parametrize('name', RIGHT | WAITS)
 def test_what_is_right_is_as_on_the_cpu(name):
-    model = Net(RIGHT[name])
+    model = Net((RIGHT | WAITS)[name])
     theirs = copy.deepcopy(model)
     done = rehearse(model, BATCH)
     loss = theirs(**BATCH)['loss']
@@ -206,6 +237,9 @@ def test_what_is_right_is_as_on_the_cpu(name):
     assert done.losses['loss'] == pytest.approx(loss.item(), rel=1e-6)
     for mine, other in zip(done.model.parameters(), theirs.parameters()):
         torch.testing.assert_close(mine.grad.elem, other.grad)
+    assert sum(done.reads.values()) == (name in WAITS), done.reads
+    # And that of the batch.
+    assert sum(done.uploads.values()) == 1 + UPLOADS.get(name, 0)
 
 
 def test_what_is_given_stays():
