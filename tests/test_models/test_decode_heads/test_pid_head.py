@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from helpers.device import device_waits, needs_device
 from helpers.tiny_segmentation import make_pair, make_samples, same_step, step
 from mmengine.structures import PixelData
 from mmseg.models.utils import resize
@@ -202,16 +201,6 @@ def test_rejects_samples_without_edges():
 def test_rejects_other_numbers_of_losses(losses):
     with pytest.raises(ValueError, match='list of 4 losses'):
         PIDHead(num_classes=5, loss_decode=losses, **OPTIONS)
-
-
-@needs_device
-def test_does_not_wait(logits):
-    def run(head, logits, samples):
-        losses = head.loss_by_feat(logits, samples)
-        sum(value.sum() for value in losses.values()).backward()
-
-    _, ours = pair()
-    assert device_waits(run, ours, logits, samples()) == []
 
 
 def test_predicts_as_mmseg():

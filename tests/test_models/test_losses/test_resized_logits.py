@@ -4,7 +4,6 @@ import itertools
 
 import pytest
 import torch
-from helpers.device import device_waits, needs_device
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
@@ -201,25 +200,6 @@ def test_without_image():
     assert nll.shape == (0, 9, 9)
     (loss + nll.sum()).backward()
     assert logits.grad.shape == logits.shape
-
-
-@needs_device
-@pytest.mark.parametrize('smoothing', [0.0, 0.1])
-def test_nothing_waits_for_a_device(smoothing):
-    def run(logits, label, valid, weight, class_weight):
-        resized = ResizedLogits(logits, (24, 24))
-        resized.cross_entropy_sum(
-            label,
-            valid,
-            weight=weight,
-            class_weight=class_weight,
-            label_smoothing=smoothing,
-        ).backward()
-        resized.nll(label, valid).sum().backward()
-
-    logits, label, valid = make(5, (6, 6), (24, 24), torch.float32)
-    weights = torch.rand(label.shape), torch.rand(5)
-    assert device_waits(run, logits, label, valid, *weights) == []
 
 
 @pytest.mark.parametrize('use_reentrant', [False, True])
