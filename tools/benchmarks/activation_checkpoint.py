@@ -40,9 +40,9 @@ import mmext  # before anything of mmcv and mmdet
 # isort: split
 import torch
 from benchmark_parts import build_model, median_seconds, positive, random_batch
+from live_bytes import SavedBytes
 from rich.console import Console
 from rich.table import Table
-from saved_bytes import SavedBytes
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 

@@ -2,6 +2,7 @@
 
 import argparse
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from statistics import median
 
@@ -91,3 +92,20 @@ def synchronize(device: torch.device) -> None:
     """Wait for what runs on a device."""
     if device.type == 'cuda':
         torch.cuda.synchronize(device)
+
+
+def cuda_waits(run: Callable[[], object]) -> list[str]:
+    """File and line of each place where the host waits for CUDA in a run."""
+    before = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode('warn')
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter('always')
+            run()
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
+    return [
+        f'{item.filename}:{item.lineno}'
+        for item in caught
+        if 'synchroniz' in str(item.message)
+    ]

@@ -45,8 +45,7 @@ from mmext.utils.cli import run_tool
 
 sys.path.insert(0, str(Path(__file__).parent))
 from benchmark_parts import positive, random_batch, synchronize
-from saved_bytes import SavedBytes
-from tensor_peak import peak_bytes
+from live_bytes import SavedBytes, peak_bytes
 
 SIDES = ('ours', 'ours bf16', 'port')
 CONFIGS = Path(__file__).resolve().parents[2] / 'configs'

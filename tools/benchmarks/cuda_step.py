@@ -12,9 +12,9 @@ a process of its own. Of four steps the first is a warm-up.
 - waits: how often the host waits for the GPU in the fourth step; ``--json``
   has the places.
 
-On a CPU, to try it: the peak is that of the tensors that the step makes, and
-waits are operators that would make the host wait. AMP wrappers run as float32.
-Nothing is downloaded.
+On a CPU the memory and the waits are those of a rehearsal of the first step,
+which needs PyTorch 2.13; reserved is the upper end of its forecast. The other
+steps run in float32 there. Nothing is downloaded.
 """
 
 import argparse
@@ -38,6 +38,7 @@ from rich.console import Console
 from rich.table import Table
 
 import mmext.utils.quiet_hosts  # noqa: F401  (first: it is quiet then)
+from mmext.checks import rehearse
 from mmext.checks.config import read_config
 from mmext.checks.findings import ErrorCatcher
 from mmext.checks.preflight.batches import make_batches
@@ -47,9 +48,8 @@ from mmext.utils.cli import report_errors, run_tool
 from mmext.utils.files import atomic_path, check_outputs, prepare_outputs
 
 sys.path.insert(0, str(Path(__file__).parent))
-from benchmark_parts import positive, synchronize
-from sync_count import counting_syncs
-from tensor_peak import peak_bytes
+from benchmark_parts import cuda_waits, positive, synchronize
+from live_bytes import peak_bytes
 
 MIB = 2**20
 COLUMNS = ('weights', 'allocated', 'reserved', 'step', 'waits')
@@ -84,6 +84,11 @@ def measure(config: str, args: argparse.Namespace) -> dict:
         built, ('normal',), steps=4, batch_size=batch_size
     ).values()
     with DefaultScope.overwrite_default_scope(built.scope):
+        on_cuda = device.type == 'cuda'
+        # Before the optimizer has states, which are no part of the model.
+        rehearsal = None
+        if not on_cuda:
+            rehearsal = rehearse(model, batches[0], built.cfg.optim_wrapper)
         first, *steps = (
             partial(model.train_step, batch, wrapper) for batch in batches
         )
@@ -93,23 +98,24 @@ def measure(config: str, args: argparse.Namespace) -> dict:
         steps[0]()
         synchronize(device)
         seconds = time.perf_counter() - start
-        peak = peak_bytes(steps[1], device)
-        reserved = {}
-        if device.type == 'cuda':
-            most = torch.cuda.max_memory_reserved(device)
-            reserved['reserved'] = most / MIB
-        with counting_syncs(device) as places:
-            steps[2]()
+        if on_cuda:
+            peak = peak_bytes(steps[1], device)
+            reserved = torch.cuda.max_memory_reserved(device)
+            places = Counter(cuda_waits(steps[2]))
+        else:
+            peak = rehearsal.memory.peak
+            reserved = rehearsal.memory.most
+            places = Counter(map(str, rehearsal.reads.elements()))
     tensors = (*model.parameters(), *model.buffers())
     return {
         'size': list(built.recipe.size),
         'batch_size': batch_size,
         'weights': sum(tensor.nbytes for tensor in tensors) / MIB,
         'allocated': peak / MIB,
-        **reserved,
+        'reserved': reserved / MIB,
         'step': seconds,
-        'waits': len(places),
-        'places': dict(Counter(places).most_common()),
+        'waits': places.total(),
+        'places': dict(places.most_common()),
     }
 
 
@@ -164,7 +170,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             row['config'],
             'x'.join(map(str, row['size'])),
             str(row['batch_size']),
-            *(f'{row[k]:.2f}' if k in row else '' for k in COLUMNS),
+            *(f'{row[name]:.2f}' for name in COLUMNS),
         )
     Console(width=200).print(table)
     return int(any('error' in row for row in rows))

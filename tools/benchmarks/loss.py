@@ -18,10 +18,8 @@ the loss and in the gradient.
 "peak" is the most memory of tensors that is alive at once beyond what was
 there before, from a count of the storages that operators return; "in S" is
 in units of the logits at the size of the labels. On CUDA "allocated" is the
-same from the allocator, workspaces of operators included. "syncs" are places
-where the host waits for the device; on a CPU, operators that would make it
-wait on a GPU, where our check of the labels does not wait, though it does on
-a CPU.
+same from the allocator, workspaces of operators included, and "syncs" are
+places where the host waits for the device.
 """
 
 import argparse
@@ -34,16 +32,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from benchmark_parts import median_seconds, positive
+from benchmark_parts import cuda_waits, median_seconds, positive
+from live_bytes import TensorPeak
 from loss_cases import CASES, GRID, Case, Side, make_case
 from rich.console import Console
 from rich.table import Table
-from sync_count import counting_syncs
-from tensor_peak import TensorPeak
 from torch import Tensor
 
 import mmext.utils.quiet_hosts  # noqa: F401  (first: it is quiet then)
-from mmext.engine.hooks.label_range import find_monitors
 from mmext.engine.launch import resolve_device
 from mmext.utils.cli import report_errors, run_tool
 from mmext.utils.files import atomic_path, check_outputs, prepare_outputs
@@ -52,12 +48,15 @@ LOSS_TOLERANCE = 1e-4
 # Of the largest gradient; sums of float32 in another order.
 GRADIENT_TOLERANCE = 1e-3
 MIB = 2**20
-COLUMNS = ('ms', 'ratio', 'peak MiB', 'in S', 'ratio', 'syncs')
+COLUMNS = ('ms', 'ratio', 'peak MiB', 'in S', 'ratio')
 COLUMNS += ('loss', 'gradient off by')
 
 
 class Result(NamedTuple):
-    """What was found out about one side of a case; memory in bytes."""
+    """What was found out about one side of a case; memory in bytes.
+
+    ``allocated`` and ``syncs`` are of CUDA, and None on a CPU.
+    """
 
     case: str
     side: str
@@ -65,7 +64,7 @@ class Result(NamedTuple):
     peak: int
     full: int
     allocated: int | None
-    syncs: int
+    syncs: int | None
     loss: float
     loss_error: float
     gradient_error: float
@@ -110,22 +109,6 @@ def step(case: Case, side: Side) -> Tensor:
     return loss.detach()
 
 
-def count_syncs(case: Case, side: Side, device: torch.device) -> int:
-    """Places where the host waits, with labels checked as on a GPU."""
-    monitors = find_monitors(side.module).values()
-    for monitor in monitors:
-        monitor.deferred = True
-    try:
-        with counting_syncs(device) as syncs:
-            step(case, side)
-        for monitor in monitors:
-            monitor.poll(wait=True)
-    finally:
-        for monitor in monitors:
-            monitor.deferred = None
-    return len(syncs)
-
-
 def examine(
     case: Case, side: Side, expected: list[Tensor] | None
 ) -> tuple[dict, list[Tensor]]:
@@ -142,8 +125,8 @@ def examine(
             ((ours - theirs).abs().max() / theirs.abs().max()).item()
             for ours, theirs in zip(results[1:], expected[1:])
         ),
-        'syncs': count_syncs(case, side, device),
         'allocated': None,
+        'syncs': None,
     }
     for logits in case.logits:
         logits.grad = None
@@ -153,6 +136,7 @@ def examine(
         step(case, side)
         peak = torch.cuda.max_memory_allocated(device)
         facts['allocated'] = peak - before
+        facts['syncs'] = len(cuda_waits(partial(step, case, side)))
     with TensorPeak(leave_out=expected) as memory:
         step(case, side)
     return facts | {'peak': memory.peak, 'full': case.full_bytes}, results
@@ -207,7 +191,7 @@ def make_table(title: str, results: Sequence[Result]) -> Table:
     columns = list(COLUMNS)
     with_cuda = first.allocated is not None
     if with_cuda:
-        columns[5:5] = ['allocated MiB', 'ratio']
+        columns[5:5] = ['allocated MiB', 'ratio', 'syncs']
     for column in columns:
         table.add_column(column, justify='right')
     for result in results:
@@ -217,7 +201,6 @@ def make_table(title: str, results: Sequence[Result]) -> Table:
             f'{result.peak / MIB:.1f}',
             f'{result.peak / result.full:.2f}',
             f'{result.peak / first.peak:.2f}',
-            str(result.syncs),
             f'{result.loss:.6f}',
             f'{result.gradient_error:.0e}',
         ]
@@ -225,6 +208,7 @@ def make_table(title: str, results: Sequence[Result]) -> Table:
             cells[5:5] = [
                 f'{result.allocated / MIB:.1f}',
                 f'{result.allocated / first.allocated:.2f}',
+                str(result.syncs),
             ]
         table.add_row(result.side, *cells)
     return table

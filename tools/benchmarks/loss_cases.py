@@ -27,7 +27,6 @@ class Side(NamedTuple):
     """One way to compute the loss of a case."""
 
     name: str
-    module: nn.Module
     run: Callable[[], Tensor]
 
 
@@ -120,12 +119,12 @@ def cross_entropy_case(name: str, shape: Shape, device: torch.device) -> Case:
         return F.cross_entropy(full, label, ignore_index=IGNORED)
 
     sides = [
-        Side(OURS, ours, run_ours),
-        Side(MMSEG, theirs, run_theirs),
-        Side(TORCH, nn.Identity(), run_torch),
+        Side(OURS, run_ours),
+        Side(MMSEG, run_theirs),
+        Side(TORCH, run_torch),
     ]
     if name in GRID:
-        sides[1] = Side(ACCURATE, theirs, run_accurate)
+        sides[1] = Side(ACCURATE, run_accurate)
     return _case(name, 'resize and cross-entropy', shape, [logits], sides)
 
 
@@ -185,7 +184,7 @@ def pid_head_case(name: str, shape: Shape, device: torch.device) -> Case:
             losses = head.loss_by_feat(tuple(logits), samples)
             return sum(v for k, v in losses.items() if 'loss' in k)
 
-        sides.append(Side(scope, head, run))
+        sides.append(Side(scope, run))
     return _case(name, 'losses of PIDHead', shape, logits, sides)
 
 

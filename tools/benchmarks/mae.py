@@ -192,7 +192,7 @@ def work(args: argparse.Namespace) -> None:
     Of ``time`` the milliseconds, of ``memory`` the MiB.
     """
     import torch
-    from tensor_peak import peak_bytes
+    from live_bytes import peak_bytes
 
     device = torch.device(args.device)
     torch.manual_seed(0)

@@ -29,11 +29,11 @@ from typing import Any
 # isort: split
 import torch
 from benchmark_parts import median_seconds, positive
+from live_bytes import TensorPeak
 from mmengine.optim import OptimWrapper, build_optim_wrapper
 from mmengine.registry import MODELS
 from rich.console import Console
 from rich.table import Table
-from tensor_peak import TensorPeak
 from torch import Tensor, nn
 from torch.nn import functional as F
 

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from helpers.sync_census import SyncCensus
 from helpers.tiny_segmentation import make_pair, make_samples, same_step, step
 from mmengine.structures import PixelData
 from mmseg.models.utils import resize
@@ -202,17 +201,6 @@ def test_rejects_samples_without_edges():
 def test_rejects_other_numbers_of_losses(losses):
     with pytest.raises(ValueError, match='list of 4 losses'):
         PIDHead(num_classes=5, loss_decode=losses, **OPTIONS)
-
-
-def test_does_not_wait(logits):
-    _, ours = pair()
-    for loss in ours.loss_decode:
-        loss.label_range.deferred = True
-    data = samples()
-    with SyncCensus() as census:
-        losses = ours.loss_by_feat(logits, data)
-        sum(value.sum() for value in losses.values()).backward()
-    assert census.ops == []
 
 
 def test_predicts_as_mmseg():

@@ -5,7 +5,6 @@ import pickle
 
 import pytest
 import torch
-from helpers.sync_census import SyncCensus
 
 from mmext.models.losses.label_range import (
     BatchContext,
@@ -95,9 +94,7 @@ def test_deferred_comes_with_the_next_check():
     monitor = LabelRangeMonitor(name='x')
     monitor.deferred = True
     label = street()
-    with SyncCensus() as census:
-        valid = monitor.check(label, 19, 255)
-    assert census.ops == []
+    valid = monitor.check(label, 19, 255)
     assert not valid[1, 2, 3:6].any()
     set_current_batch(1, ('c.png', 'd.png'))
     with pytest.raises(LabelRangeError, match=r'iteration 1, rank 0') as error:

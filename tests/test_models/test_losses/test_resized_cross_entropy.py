@@ -16,7 +16,7 @@ from mmext.models.losses._resized_cross_entropy import (
 )
 from mmext.models.losses.resized_logits import engine_for, kernel_pass
 
-TensorPeak = load_tool('benchmarks/tensor_peak').TensorPeak
+TensorPeak = load_tool('benchmarks/live_bytes').TensorPeak
 
 
 needs_numba = pytest.mark.skipif(kernel_pass() is None, reason='needs numba')
