@@ -49,7 +49,7 @@ upernet_r50_4xb2-40k_cityscapes-512x1024
 cascade-mask-rcnn_r50_fpn_1x_coco retinanet_r101_fpn_1x_coco
 faster-rcnn_r101_fpn_1x_coco mask-rcnn_r101_fpn_1x_coco
 retinanet_r50_fpn_amp-1x_coco mask-rcnn_r50_fpn_amp-1x_coco
-libra-faster-rcnn_r50_fpn_1x_coco paa_r50_fpn_1x_coco
+libra-faster-rcnn_r50_fpn_1x_coco
 grid-rcnn_r50_fpn_gn-head_2x_coco dh-faster-rcnn_r50_fpn_1x_coco
 deeplabv3plus_r50-d8_4xb2-40k_cityscapes-512x1024
 danet_r50-d8_4xb2-40k_cityscapes-512x1024

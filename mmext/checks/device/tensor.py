@@ -568,6 +568,8 @@ def _patches() -> Iterator[Any]:
     from mmengine.structures import instance_data
 
     yield mock.patch('torch.cuda.is_available', return_value=True)
+    # PyTorch takes a number for a device of the accelerator.
+    yield mock.patch('torch.cuda.current_device', return_value=0)
     yield from _autocast.patches()
     # A kernel of its own, as there is one for GPUs.
     attention = ORDER['ms_deform_attn']

@@ -157,6 +157,15 @@ RIGHT = {
     'views': lambda self, x: x.t().reshape(8, 4).T.unsqueeze(0).squeeze_(0),
     'in place': lambda self, x: x.clone().mul_(2).add_(self.scale).t_().t_(),
     'range': lambda self, x: x + torch.arange(8, device=x.device),
+    'current device': lambda self, x: (
+        x
+        + torch.ones(
+            8,
+            device=torch.cuda.current_device()
+            if torch.cuda.is_available()
+            else 'cpu',
+        )
+    ),
     'line': lambda self, x: x * torch.linspace(0, 1, 8, device=x.device),
     'new': lambda self, x: x + x.new_tensor([1.0] * 8) + x.new_zeros(8),
     'sorted': lambda self, x: x.sort(dim=1).values.topk(8).values,
