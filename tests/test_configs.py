@@ -1,5 +1,6 @@
 """Every shipped config loads, both ways, and everything in it builds."""
 
+import copy
 import json
 from collections.abc import Iterator
 from functools import cache
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from helpers.device import assert_trained, take_step
+from helpers.device import assert_trained, predict, take_step
 from helpers.reduce_config import reduce_model, state_spec
 from mmdet.registry import MODELS as MMDET_MODELS
 from mmdet.structures import DetDataSample
@@ -330,14 +331,18 @@ def test_trains_a_step(name):
 def test_detects(name):
     model = MMDET_MODELS.build(reduce_model(load(name).to_dict()['model']))
     model.init_weights()
-    model.eval()
-    data = model.data_preprocessor(make_batch(model.num_classes), False)
+    batch = make_batch(model.num_classes)
     with torch.no_grad():
-        results = model(**data, mode='predict')
-    assert len(results) == 2
+        expected = model.eval().test_step(copy.deepcopy(batch))
+    results, recorder = predict(model, batch)
+    reads = sum(recorder.reads.values())
+    assert reads <= (10 if model.with_mask else 1), recorder.reads
+    assert len(results) == len(expected) == 2
     limit = load(name).model.test_cfg.query_head.max_per_img
-    for result in results:
+    for result, right in zip(results, expected):
         objects = result.pred_instances
+        for key in ('bboxes', 'scores', 'labels'):
+            assert torch.equal(objects[key], right.pred_instances[key]), key
         assert 0 < len(objects) <= limit
         assert objects.labels.max() < model.num_classes
         assert ('masks' in objects) == model.with_mask

@@ -12,6 +12,9 @@ from mmengine.registry import DefaultScope
 
 from mmext.checks import rehearse
 from mmext.checks.device import Rehearsal
+from mmext.checks.device.recorder import Recorder
+from mmext.checks.device.rehearse import parameters_stay
+from mmext.checks.device.tensor import watched_device
 from mmext.checks.preflight.batches import make_batches
 from mmext.checks.preflight.build import build_for_preflight
 
@@ -34,6 +37,22 @@ def step_on_cpu(model: BaseModel, batch: Any) -> SimpleNamespace:
 def take_step(model: BaseModel, batch: Any) -> Rehearsal | SimpleNamespace:
     """A training step, on the device that watches where there is one."""
     return (rehearse if HAS_DEVICE else step_on_cpu)(model, batch)
+
+
+@torch.no_grad()
+def predict(model: BaseModel, batch: Any) -> tuple[list, Recorder]:
+    """A prediction, on the device that watches where there is one."""
+    recorder = Recorder(model)
+    model, batch = copy.deepcopy((model, batch))
+    model.eval()
+    if not HAS_DEVICE:
+        return model.test_step(batch), recorder
+    with watched_device(recorder) as device:
+        with parameters_stay():
+            model.to(device)
+        with recorder.watching():
+            results = model.test_step(batch)
+        return [sample.cpu() for sample in results], recorder
 
 
 def build_with_batch(
