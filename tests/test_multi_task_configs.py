@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers.device import assert_trained, take_first_step
 from helpers.toy_ranks import load_tool
 from mmengine import Config
 from mmengine.registry import MODELS, TRANSFORMS
@@ -77,6 +78,16 @@ def test_trains_and_validates(name, scenes, tmp_path, clean_globals):
     (scalars,) = work_dir.glob('*/vis_data/scalars.json')
     last = json.loads(scalars.read_text().splitlines()[-1])
     assert set(cfg.model.heads) <= {key.split('/')[0] for key in last}
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_trains_a_step(name, scenes):
+    """On a device that does not mix with the host, where there is one."""
+    if 'grad' in name:
+        pytest.importorskip('torchjd')
+        pytest.importorskip('cvxpy')
+    done = take_first_step(reduced(name, scenes), SIZE)
+    assert_trained(done, most_reads=2, most_loss=100)
 
 
 @every_config

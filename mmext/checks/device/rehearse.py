@@ -111,7 +111,7 @@ class Rehearsal:
 
 
 @contextmanager
-def _parameters_stay() -> Iterator[None]:
+def parameters_stay() -> Iterator[None]:
     """Inside, a module that is moved keeps its parameter objects."""
     future = torch.__future__
     before = future.get_swap_module_params_on_conversion()
@@ -180,7 +180,7 @@ def rehearse(
     model = copy.deepcopy(model)
     recorder = Recorder(model)
     with watched_device(recorder) as device:
-        with _parameters_stay():
+        with parameters_stay():
             model.to(device)
         tensors = (*model.parameters(), *model.buffers())
         weights = memory_numbers(tensors)

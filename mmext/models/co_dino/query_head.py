@@ -70,36 +70,32 @@ def select_detections(
 
 
 def image_detections(
-    cls_score: Tensor,
+    scores: Tensor,
+    labels: Tensor,
     boxes: Tensor,
     img_meta: Mapping,
     test_cfg: Mapping,
     *,
-    use_sigmoid: bool,
     rescale: bool,
 ) -> InstanceData:
     """Detections of one image.
 
     Args:
-        cls_score: ``(Q, K)`` float32 logits, ``(Q, K + 1)`` without sigmoid.
-        boxes: ``(Q, 4)`` float32, cx cy w h in [0, 1].
+        scores: ``(N,)`` float32, descending.
+        labels: ``(N,)`` int64.
+        boxes: ``(N, 4)`` float32, cx cy w h in [0, 1].
         img_meta: ``img_shape``, height and width in pixels, which the boxes
             are relative to; ``scale_factor``, width and height, to rescale.
         test_cfg: ``max_per_img``; ``score_thr``: detections with this score
             or less are dropped, 0 keeps all; ``nms``, the config of
             ``mmcv.ops.batched_nms``, or None. Without ``score_thr`` and
             ``nms`` no shape depends on the data, as an export needs it.
-        use_sigmoid: Sigmoid over classes, or softmax with background last.
         rescale: Give boxes in pixels of the original image.
 
     Returns:
         ``bboxes`` ``(N, 4)`` xyxy in pixels, clipped to the image;
         ``scores`` ``(N,)`` descending; ``labels`` ``(N,)`` int64.
     """
-    max_per_img = test_cfg['max_per_img']
-    scores, labels, boxes = select_detections(
-        cls_score, boxes, max_per_img, use_sigmoid
-    )
     height, width = img_meta['img_shape'][:2]
     size = boxes.new_tensor([width, height, width, height])
     boxes = (bbox_cxcywh_to_xyxy(boxes) * size).clamp(min=0).minimum(size)
@@ -117,7 +113,7 @@ def image_detections(
     )
     results = results[index]
     results.scores = kept[:, -1]
-    return results[:max_per_img]
+    return results[: test_cfg['max_per_img']]
 
 
 def filler_padding_mask(
@@ -554,15 +550,24 @@ class CoDINOHead(DINOHead):
             descending, ``labels`` ``(N,)``; N at most ``max_per_img``.
         """
         scores, boxes = self.detect(encoded)
+        device = scores.device
         with float32_region(scores):
+            scores, labels, boxes = self.select(scores, boxes)
+            nms = self.test_cfg.get('nms') or {}
+            if nms.get('type') == 'soft_nms' and not boxes.is_cpu:
+                # mmcv's runs on the host, which waits here for all images.
+                columns = scores[..., None], labels[..., None].to(scores)
+                packed = torch.cat((boxes, *columns), -1).cpu()
+                boxes, scores = packed[..., :4], packed[..., 4]
+                labels = packed[..., 5].to(labels.dtype)
             return [
                 image_detections(
                     scores[i],
+                    labels[i],
                     boxes[i],
                     sample.metainfo,
                     {'max_per_img': self.num_queries, **self.test_cfg},
-                    use_sigmoid=self.loss_cls.use_sigmoid,
                     rescale=rescale,
-                )
+                ).to(device)
                 for i, sample in enumerate(batch_data_samples)
             ]

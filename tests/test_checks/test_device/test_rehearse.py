@@ -5,7 +5,11 @@ import copy
 import numpy as np
 import pytest
 import torch
-from helpers.device import needs_device
+from helpers.device import (
+    build_with_batch,
+    needs_device,
+    step_on_cpu,
+)
 from mmengine.model import BaseModel
 from mmengine.registry import DefaultScope
 from torch import nn
@@ -16,17 +20,8 @@ import mmext
 from mmext.checks import rehearse
 from mmext.checks.config import read_config
 from mmext.checks.device import DeviceMixError, tensor
-from mmext.checks.preflight.batches import make_batches
-from mmext.checks.preflight.build import build_for_preflight
 
 pytestmark = needs_device
-
-
-def train_on_cpu(model, batch):
-    data = model.data_preprocessor(copy.deepcopy(batch), True)
-    loss, losses = model.parse_losses(model(**data, mode='loss'))
-    loss.backward()
-    return {name: float(value) for name, value in losses.items()}
 
 
 @pytest.mark.parametrize(
@@ -42,17 +37,16 @@ def train_on_cpu(model, batch):
 def test_steps_are_those_of_the_cpu(config, reads):
     """Losses to 1e-6, gradients to 1e-5, each relative to its norm."""
     cfg = read_config(mmext.config_path(f'{config}.py'))
-    built = build_for_preflight(cfg, size=(64, 96))
-    (batches,) = make_batches(built, ('normal',), steps=1).values()
-    model, (batch,) = built.model.train(), batches
+    model, batch, scope = build_with_batch(cfg, (64, 96))
     results = []
-    with DefaultScope.overwrite_default_scope(built.scope):
-        for run in (rehearse, train_on_cpu):
+    with DefaultScope.overwrite_default_scope(scope):
+        for run in (rehearse, step_on_cpu):
             torch.manual_seed(0)
             np.random.seed(0)
             results.append(run(model, batch))
-    done, losses = results
-    assert done.losses == pytest.approx(losses, rel=1e-6)
+    done, right_step = results
+    assert done.losses == pytest.approx(right_step.losses, rel=1e-6)
+    model = right_step.model
     total = torch.stack(
         [p.grad.norm() for p in model.parameters() if p.grad is not None]
     ).norm()

@@ -169,11 +169,9 @@ def _detect(boxes, test_cfg, rescale=False, logits=None):
     if logits is None:
         logits = torch.linspace(2, 1, len(boxes))[:, None]
     return image_detections(
-        logits,
-        boxes,
+        *select_detections(logits, boxes, 10, True),
         META,
         {'max_per_img': 10, **test_cfg},
-        use_sigmoid=True,
         rescale=rescale,
     )
 
