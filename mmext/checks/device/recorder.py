@@ -24,10 +24,10 @@ from .tensor import DeviceTensor, Memory, Observer
 
 
 @dataclass(frozen=True)
-class Place:
+class CallSite:
     """Where an operator was called.
 
-    That of a backward is the place of what it goes back through.
+    That of a backward is the site of what it goes back through.
     """
 
     operator: str
@@ -46,17 +46,17 @@ class Place:
 
 # A change of the memory that is alive: a number, its bytes (less than zero
 # where it is given back), and who has it.
-MemoryEvent = tuple[int, int, Place]
+MemoryEvent = tuple[int, int, CallSite]
 
 
 class Recorder(Observer):
-    """Counts and places of a step, and all changes of its memory.
+    """Counts and sites of a step, and all changes of its memory.
 
     Args:
         model: Whose modules are named.
 
     Attributes:
-        reads: How often the host waits, by place.
+        reads: How often the host waits, by call site.
         uploads: Copies to the device.
         launches: Operators that run on it.
         without_values: Operators of which only the shapes are known.
@@ -68,9 +68,9 @@ class Recorder(Observer):
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self.reads: Counter[Place] = Counter()
-        self.uploads: Counter[Place] = Counter()
-        self.launches: Counter[Place] = Counter()
+        self.reads: Counter[CallSite] = Counter()
+        self.uploads: Counter[CallSite] = Counter()
+        self.launches: Counter[CallSite] = Counter()
         self.without_values: set[str] = set()
         self.events: list[MemoryEvent] = []
         self.optimizer_at: int | None = None
@@ -79,40 +79,40 @@ class Recorder(Observer):
         self.workspaces: set[int] = set()
         self._names = {id(m): name for name, m in model.named_modules()}
         self._modules: list[str] = []
-        self._operator, self._place, self._counts = '', None, False
-        # Of the nodes of autograd, in order: number and place of the forward.
+        self._operator, self._site, self._counts = '', None, False
+        # Of the nodes of autograd, in order: number and site of the forward.
         self._nodes: list[int] = []
-        self._places: list[Place] = []
-        self._owners: dict[int, tuple[int, Place]] = {}
+        self._sites: list[CallSite] = []
+        self._owners: dict[int, tuple[int, CallSite]] = {}
 
     def begin(self, operator: str) -> None:
         """The events up to the next call are those of this operator."""
-        self._operator, self._place = operator, None
+        self._operator, self._site = operator, None
         if torch.is_grad_enabled() and not torch._C._current_autograd_node():
             number = torch.autograd._get_sequence_nr() - 1
             if not self._nodes or number > self._nodes[-1]:
                 self._nodes.append(number)
-                self._places.append(self._here())
+                self._sites.append(self._here())
 
-    def _here(self) -> Place:
-        if self._place is None:
-            self._place = self._find_place()
-        return self._place
+    def _here(self) -> CallSite:
+        if self._site is None:
+            self._site = self._find_site()
+        return self._site
 
-    def _find_place(self) -> Place:
+    def _find_site(self) -> CallSite:
         node = torch._C._current_autograd_node()
         if node is None:
             module = self._modules[-1] if self._modules else ''
-            return Place(self._operator, module, code_location())
+            return CallSite(self._operator, module, code_location())
         # Code of the model that runs in the backward.
         own = code_location(within_backward=True)
         if own:
-            return Place(self._operator, '', own, backward=True)
+            return CallSite(self._operator, '', own, backward=True)
         at = bisect_right(self._nodes, node._sequence_nr()) - 1
         if at < 0 or node.name().endswith('AccumulateGrad'):
-            return Place(self._operator, '', 'accumulation', backward=True)
-        forward = self._places[at]
-        return Place(
+            return CallSite(self._operator, '', 'accumulation', backward=True)
+        forward = self._sites[at]
+        return CallSite(
             self._operator, forward.module, forward.location, backward=True
         )
 
@@ -134,23 +134,23 @@ class Recorder(Observer):
     def allocate(self, memory: Memory) -> None:
         """There is new memory."""
         if memory.size:
-            place = self._here()
-            self._owners[memory.number] = memory.size, place
-            self.events.append((memory.number, memory.size, place))
+            site = self._here()
+            self._owners[memory.number] = memory.size, site
+            self.events.append((memory.number, memory.size, site))
 
     def free(self, number: int) -> None:
         """Memory is given back."""
         if number in self._owners:
-            size, place = self._owners.pop(number)
-            self.events.append((number, -size, place))
+            size, site = self._owners.pop(number)
+            self.events.append((number, -size, site))
 
     def workspace(self, size: int) -> None:
         """A kernel needs memory as long as it runs."""
         if self._counts:
-            place, number = self._here(), -1 - len(self.events)
+            site, number = self._here(), -1 - len(self.events)
             self.workspaces.add(number)
-            self.events.append((number, size, place))
-            self.events.append((number, -size, place))
+            self.events.append((number, size, site))
+            self.events.append((number, -size, site))
 
     def shapes_only(self, operator: str) -> None:
         """The CPU has no such operator: the values are zeros."""

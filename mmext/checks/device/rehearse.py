@@ -12,7 +12,7 @@ from mmengine.optim import OptimWrapper, build_optim_wrapper
 from torch import nn
 
 from ..ddp import run_training_forward
-from .recorder import MemoryEvent, Place, Recorder, memory_numbers
+from .recorder import CallSite, MemoryEvent, Recorder, memory_numbers
 from .tensor import watched_device
 
 MIB = 2**20
@@ -42,8 +42,8 @@ class MemoryForecast:
     peak: int
     # Kind -> bytes at the peak; KINDS has the kinds.
     parts: Mapping[str, int]
-    # Of the largest that are alive at the peak: bytes, kind and place.
-    largest: Sequence[tuple[int, str, Place]] = field(repr=False)
+    # Of the largest that are alive at the peak: bytes, kind and call site.
+    largest: Sequence[tuple[int, str, CallSite]] = field(repr=False)
 
     @property
     def most(self) -> int:
@@ -57,7 +57,7 @@ class Rehearsal:
 
     Attributes:
         losses: Of the step, by name.
-        reads: How often the host waits for the device, by place.
+        reads: How often the host waits for the device, by call site.
         uploads: How often the device gets something from the host.
         launches: How many operators run on the device.
         memory: What is alive at the peak of a later step.
@@ -67,9 +67,9 @@ class Rehearsal:
     """
 
     losses: Mapping[str, float]
-    reads: Mapping[Place, int]
-    uploads: Mapping[Place, int]
-    launches: Mapping[Place, int]
+    reads: Mapping[CallSite, int]
+    uploads: Mapping[CallSite, int]
+    launches: Mapping[CallSite, int]
     memory: MemoryForecast
     without_values: tuple[str, ...]
     model: nn.Module = field(repr=False)
@@ -77,16 +77,16 @@ class Rehearsal:
     def __str__(self) -> str:
         """All of it, to be read."""
         lines = [
-            f'{title}: {sum(places.values())}'
-            for title, places in (
+            f'{title}: {sum(sites.values())}'
+            for title, sites in (
                 ('operators on the device', self.launches),
                 ('copies to the device', self.uploads),
                 ('times that the host waits for it', self.reads),
             )
         ]
         lines += [
-            f'  {number:4}  {place}'
-            for place, number in Counter(self.reads).most_common()
+            f'  {number:4}  {site}'
+            for site, number in Counter(self.reads).most_common()
         ]
         memory = self.memory
         lines.append(
@@ -99,8 +99,8 @@ class Rehearsal:
         ]
         lines.append('largest at the peak:')
         lines += [
-            f'  {size / MIB:10,.1f} MiB  {kind}, {place}'
-            for size, kind, place in memory.largest
+            f'  {size / MIB:10,.1f} MiB  {kind}, {site}'
+            for size, kind, site in memory.largest
         ]
         if self.without_values:
             lines.append(
@@ -167,7 +167,7 @@ def rehearse(
         >>> done = rehearse(Net(), {'inputs': torch.ones(1000, 256)})
         >>> done.memory.parts['activations'] // 1000
         2052
-        >>> [(place.operator, count) for place, count in done.reads.items()]
+        >>> [(site.operator, count) for site, count in done.reads.items()]
         [('_local_scalar_dense', 1)]
     """
     if not hasattr(model, 'train_step'):
@@ -288,9 +288,9 @@ def _forecast(
     """
     end = len(events) if optimizer_at is None else optimizer_at
     kind_of = dict(kinds)
-    for at, (number, size, place) in enumerate(events):
+    for at, (number, size, site) in enumerate(events):
         if size > 0 and number not in kind_of:
-            before = 'backward' if place.backward else 'activations'
+            before = 'backward' if site.backward else 'activations'
             kind_of[number] = before if at < end else 'optimizer'
     left = {number for number, kind in kind_of.items() if kind in early}
     order = [event for event in events if event[0] in left and event[1] > 0]
@@ -301,12 +301,12 @@ def _forecast(
         held += _rounded(size) if size > 0 else -_rounded(-size)
         if held > peak:
             peak, peak_at = held, at
-    alive: dict[int, tuple[int, Place]] = {}
-    for number, size, place in order[: peak_at + 1]:
+    alive: dict[int, tuple[int, CallSite]] = {}
+    for number, size, site in order[: peak_at + 1]:
         if size < 0:
             del alive[number]
         else:
-            alive[number] = size, place
+            alive[number] = size, site
     parts = Counter({'DDP buckets': _rounded(buckets)})
     for number, (size, _) in alive.items():
         parts[kind_of[number]] += _rounded(size)
@@ -315,6 +315,6 @@ def _forecast(
         peak=peak,
         parts={kind: parts[kind] for kind in KINDS if parts[kind]},
         largest=tuple(
-            (size, kind_of[number], place) for number, (size, place) in largest
+            (size, kind_of[number], site) for number, (size, site) in largest
         ),
     )

@@ -62,7 +62,7 @@ class RehearsalReport(msgspec.Struct, frozen=True, kw_only=True):
         peak: Bytes that are alive at the peak.
         most: The same with what a GPU may need beside it.
         parts: What ``peak`` is made of, in bytes, by kind.
-        largest: Of what is alive then: bytes, kind and place.
+        largest: Of what is alive then: bytes, kind and call site.
     """
 
     size: tuple[int, int]

@@ -120,12 +120,12 @@ MISTAKES = {
 @pytest.mark.parametrize('mistake', MISTAKES)
 def test_finds_the_mistake_and_its_line(mistake):
     between = MISTAKES[mistake]
-    place = f'test_rehearse.py:{between.__code__.co_firstlineno}'
+    site = f'test_rehearse.py:{between.__code__.co_firstlineno}'
     if mistake == 'box by box':
         done = rehearse(Net(between), BATCH)
         ((found, count),) = done.reads.items()
         assert (found.operator, count) == ('_local_scalar_dense', 8)
-        assert place in found.location
+        assert site in found.location
         return
     kind, text = DeviceMixError, 'device'
     if mistake == 'numpy':
@@ -346,9 +346,9 @@ def test_a_peak_is_that_of_the_largest():
     """With the module that has it."""
     model = Net(lambda self, x: x.repeat(1000, 1).sin().sum(0))
     done = rehearse(model, BATCH)
-    size, kind, place = done.memory.largest[0]
+    size, kind, site = done.memory.largest[0]
     assert (size, kind) == (128_000, 'activations')
-    assert place.operator in ('repeat', 'sin')
+    assert site.operator in ('repeat', 'sin')
     assert 'largest at the peak' in str(done)
 
 

@@ -20,7 +20,7 @@ _NO_PACKAGE = ('ImportError', 'ModuleNotFoundError')
 _DETACH = 'keep it detached: value.detach()'
 _MAX_TEXT = 200
 _MAX_NORMS = 3
-_MAX_PLACES = 5
+_MAX_SITES = 5
 # A step of CO-DINO waits as often.
 _FEW_READS = 4
 
@@ -366,13 +366,13 @@ def rehearsal_findings(step: RehearsedStep) -> Iterator[Finding]:
     count = sum(done.reads.values())
     if count > _FEW_READS:
         lines = Counter()
-        for place, number in done.reads.items():
-            lines[f'{place.operator} at {place.location}'] += number
-        places = [f'{n} by {line}' for line, n in lines.most_common(_MAX_TEXT)]
+        for site, number in done.reads.items():
+            lines[f'{site.operator} at {site.location}'] += number
+        sites = [f'{n} by {line}' for line, n in lines.most_common(_MAX_TEXT)]
         yield GPU002.finding(
             f'the host waits {count} times for the GPU in a step: '
-            f'{"; ".join(places[:_MAX_PLACES])}',
-            names=tuple(places),
+            f'{"; ".join(sites[:_MAX_SITES])}',
+            names=tuple(sites),
         )
     memory, limit = done.memory, step.gpu_memory
     parts = ', '.join(
