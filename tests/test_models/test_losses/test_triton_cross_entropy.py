@@ -10,10 +10,7 @@ import pytest
 import torch
 from helpers import triton_interpreter
 
-from mmext.models.losses import _triton_cross_entropy as kernels
 from mmext.models.losses._resized_cross_entropy import (
-    LN_2,
-    TOO_LARGE,
     PixelTargets,
     strip_cross_entropy,
 )
@@ -102,64 +99,3 @@ def test_kernels_match_the_strips(
     assert hits.abs() <= 1e-4 * label.numel()
     assert torch.equal(loss.grad, again.grad)
     assert torch.equal(loss.total, again.total)
-
-
-CONSTANTS = {
-    'pixel_kernel': {
-        'LN_2': LN_2,
-        'TOO_LARGE': TOO_LARGE,
-        'WITH_MAP': True,
-        'PIXELS': 256,
-    },
-    'source_kernel': {'SOURCES': 16, 'ROWS': 16, 'COLUMNS': 16},
-}
-OPTIONS = {'pixel_kernel': {}, 'source_kernel': {'num_warps': 1}}
-INT32 = {'row_sources', 'column_sources', 'target_map'}
-INT64 = {'row_start', 'row_stop', 'column_start', 'column_stop', 'hits'}
-NUMBERS = {
-    'classes',
-    'low_height',
-    'low_width',
-    'height',
-    'width',
-    'blocks',
-    'row_tiles',
-    'column_tiles',
-}
-
-
-def type_of(name: str) -> str:
-    if name in NUMBERS:
-        return 'i32'
-    if name in INT32:
-        return '*i32'
-    return '*i64' if name in INT64 else '*fp32'
-
-
-@pytest.mark.parametrize('smooth', [False, True])
-@pytest.mark.parametrize('capability', [80, 90])
-@pytest.mark.parametrize('name', list(CONSTANTS))
-def test_compiles_without_atomics_and_tf32(
-    name, capability, smooth, tmp_path, monkeypatch
-):
-    triton = pytest.importorskip('triton', minversion='3.4')
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
-
-    monkeypatch.setenv('TRITON_CACHE_DIR', str(tmp_path))
-    kernel = getattr(kernels, name)
-    constants = {**CONSTANTS[name], 'SMOOTH': smooth}
-    signature = {
-        argument: 'constexpr' if argument in constants else type_of(argument)
-        for argument in kernel.arg_names
-    }
-    source = ASTSource(kernel, signature=signature, constexprs=constants)
-    compiled = triton.compile(
-        source,
-        target=GPUTarget('cuda', capability, 32),
-        options=OPTIONS[name],
-    )
-    ptx = compiled.asm['ptx']
-    assert 'fma.rn.f32' in ptx
-    assert 'atom.' not in ptx
-    assert 'tf32' not in ptx
