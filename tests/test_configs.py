@@ -304,13 +304,6 @@ def make_batch(num_classes: int) -> dict:
     return {'inputs': inputs, 'data_samples': samples}
 
 
-# Times that the host waits for a GPU in a step; they may only shrink.
-READS = {
-    'co_dino/co_dino_5scale_r50_instance_8xb2_1x_coco.py': 49,
-    'co_dino/co_dino_r18_shapes_instance.py': 45,
-}
-
-
 @every_co_dino
 def test_trains_a_step(name):
     """On a device that does not mix with the host, where there is one."""
@@ -318,7 +311,7 @@ def test_trains_a_step(name):
     model.init_weights()
     done = take_step(model, make_batch(model.num_classes))
     # Heads that nobody initialised start in the thousands.
-    assert_trained(done, READS.get(name, 4), most_loss=500)
+    assert_trained(done, most_reads=4, most_loss=500)
     counts = model.checkpointed_layers()
     transformer = load(name).model.query_head.transformer
     assert (counts['encoder'][0] > 0) == bool(transformer.encoder.with_cp)
@@ -336,7 +329,8 @@ def test_detects(name):
         expected = model.eval().test_step(copy.deepcopy(batch))
     results, recorder = predict(model, batch)
     reads = sum(recorder.reads.values())
-    assert reads <= (10 if model.with_mask else 1), recorder.reads
+    # Where mmdet pastes masks, it waits twice for each image.
+    assert reads <= (6 if model.with_mask else 1), recorder.reads
     assert len(results) == len(expected) == 2
     limit = load(name).model.test_cfg.query_head.max_per_img
     for result, right in zip(results, expected):

@@ -7,19 +7,24 @@ one image, N RoIs of the batch.
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import torch
+from mmcv.ops import roi_align
 from mmdet.models.losses import CrossEntropyLoss, accuracy
 from mmdet.models.roi_heads import StandardRoIHead
+from mmdet.models.roi_heads.mask_heads import FCNMaskHead
 from mmdet.models.roi_heads.roi_extractors import SingleRoIExtractor
 from mmdet.models.task_modules.samplers import SamplingResult
 from mmdet.models.utils import unpack_gt_instances
 from mmdet.structures import DetDataSample
+from mmdet.structures.mask import BitmapMasks
 from mmengine.structures import InstanceData
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules.utils import _pair
 from torch.nn.utils.rnn import pad_sequence
 
 from ...registry import MODELS
-from ...utils.tensors import float32_region, to_float32
+from ...utils.tensors import float32_region, to_device, to_float32
 from .anchors import (
     assign_max_iou,
     assigns_plainly,
@@ -81,8 +86,9 @@ class CoStandardRoIHead(StandardRoIHead):
         """Losses, and the sampled RoIs with their assigned boxes.
 
         With the parts that CO-DETR has, the host waits for the device once,
-        to learn how many RoIs each map has; with a mask head or with other
-        assigners, samplers and losses it is mmdet's code that samples.
+        to learn how many RoIs each map has; with other assigners, samplers,
+        losses and mask heads, and with masks that are polygons or of several
+        sizes, it is mmdet's code that samples.
 
         Args:
             x: Maps ``(B, C, H, W)``, finest first.
@@ -99,10 +105,6 @@ class CoStandardRoIHead(StandardRoIHead):
         Raises:
             ValueError: If there is a mask head and a sample has no masks.
         """
-        if self._is_plain():
-            return self._loss_and_positives(
-                x, proposals, batch_data_samples, with_feats
-            )
         gts, ignored, _ = unpack_gt_instances(batch_data_samples)
         for i, item in enumerate(gts):
             if self.with_mask and 'masks' not in item:
@@ -111,6 +113,10 @@ class CoStandardRoIHead(StandardRoIHead):
                     f'mask_head, got {sorted(item.keys())} in sample {i}; set '
                     'with_mask=True of LoadAnnotations'
                 )
+        if self._is_plain(gts):
+            return self._loss_and_positives(
+                x, proposals, batch_data_samples, with_feats
+            )
         sampled = self._sample(x, proposals.instances(), gts, ignored)
         results = self.bbox_loss(x, sampled)
         losses = dict(results['loss_bbox'])
@@ -133,15 +139,25 @@ class CoStandardRoIHead(StandardRoIHead):
             losses.update(masks['loss_mask'])
         return losses, positives
 
-    def _is_plain(self) -> bool:
+    def _is_plain(self, gts: Sequence[InstanceData]) -> bool:
         """Whether :meth:`_loss_and_positives` does what mmdet would do."""
         head = self.bbox_head
         return (
-            not self.with_mask
+            (not self.with_mask or self._learns_plain_masks(gts))
             and type(self.bbox_roi_extractor) is SingleRoIExtractor
             and type(head.loss_cls) is CrossEntropyLoss
             and not head.loss_cls.use_sigmoid
             and assigns_plainly(self, self.bbox_assigner, self.bbox_sampler)
+        )
+
+    def _learns_plain_masks(self, gts: Sequence[InstanceData]) -> bool:
+        """Whether one tensor can hold the masks of all images."""
+        masks = [item.masks for item in gts]
+        return (
+            type(self.mask_head) is FCNMaskHead
+            and type(self.mask_roi_extractor) is SingleRoIExtractor
+            and all(type(item) is BitmapMasks for item in masks)
+            and len({(item.height, item.width) for item in masks}) == 1
         )
 
     def _loss_and_positives(
@@ -152,8 +168,7 @@ class CoStandardRoIHead(StandardRoIHead):
         with_feats: bool,
     ) -> tuple[dict, CoPositives]:
         """Losses and positives from samples in tensors of fixed size."""
-        rois = self._draw(proposals, batch_data_samples)
-        extractor = self.bbox_roi_extractor
+        rois, matched = self._draw(proposals, batch_data_samples)
         batch = torch.arange(len(rois.boxes), device=rois.boxes.device)
         flat = torch.cat(
             (
@@ -162,22 +177,43 @@ class CoStandardRoIHead(StandardRoIHead):
             ),
             -1,
         ).flatten(0, 1)
-        level = extractor.map_roi_levels(flat, extractor.num_inputs)
-        unused = extractor.num_inputs
-        level = torch.where(rois.labels.flatten() >= 0, level, unused)
-        order = level.argsort(stable=True)
+        labels = rois.labels.flatten()
+        drawn = labels >= 0
+        order, counts = _by_level(self.bbox_roi_extractor, flat, drawn)
+        numbers = [counts]
+        if self.with_mask:
+            masked, masks_of = _by_level(
+                self.mask_roi_extractor,
+                flat,
+                drawn & (labels < self.bbox_head.num_classes),
+            )
+            place = order.argsort()
+            numbers.append(masks_of)
         # The host waits here, and knows then how many RoIs each map has.
-        counts = (
-            (level[:, None] == torch.arange(unused, device=level.device))
-            .sum(0)
-            .tolist()
-        )
+        numbers = torch.cat(numbers).tolist()
+        counts, masks_of = numbers[: len(counts)], numbers[len(counts) :]
         order = order[: sum(counts)]
-        labels, targets = (
-            item.flatten(0, 1)[order] for item in (rois.labels, rois.targets)
-        )
         results = self._bbox_forward(x, flat[order], counts)
-        losses = self._losses(results, flat[order], labels, targets)
+        losses = self._losses(
+            results,
+            flat[order],
+            labels[order],
+            rois.targets.flatten(0, 1)[order],
+        )
+        if self.with_mask:
+            masked = masked[: sum(masks_of)]
+            if self.share_roi_extractor:
+                pooled = results['bbox_feats'][place[masked]]
+                masks = self._mask_forward(x, bbox_feats=pooled)
+            else:
+                masks = self._mask_forward(x, flat[masked], counts=masks_of)
+            losses['loss_mask'] = self._mask_loss(
+                masks['mask_preds'],
+                flat[masked, 1:],
+                labels[masked],
+                matched.flatten()[masked],
+                [sample.gt_instances.masks for sample in batch_data_samples],
+            )
         feats = None
         if with_feats:
             pooled = results['bbox_feats'].mean((-2, -1))
@@ -186,13 +222,43 @@ class CoStandardRoIHead(StandardRoIHead):
             feats = feats.view(*rois.labels.shape, -1)
         return losses, replace(rois, feats=feats)
 
+    def _mask_loss(
+        self,
+        preds: Tensor,
+        boxes: Tensor,
+        labels: Tensor,
+        matched: Tensor,
+        masks: Sequence[BitmapMasks],
+    ) -> Tensor:
+        """Loss of the masks of positives; ``matched`` among all ``masks``."""
+        if not len(preds):
+            return preds.sum()
+        maps = np.concatenate([item.masks for item in masks])
+        height, width = maps.shape[1:]
+        size = boxes.new_tensor([width, height, width, height])
+        boxes = boxes.clamp(min=0).minimum(size)
+        targets = roi_align(
+            to_device(maps, boxes.device).to(boxes)[:, None],
+            torch.cat((matched[:, None].to(boxes), boxes), 1),
+            _pair(self.train_cfg.mask_size),
+            *(1.0, 0, 'avg', True),
+        )[:, 0]
+        if not self.train_cfg.get('soft_mask_target', False):
+            targets = (targets >= 0.5).to(boxes)
+        if self.mask_head.class_agnostic:
+            labels = torch.zeros_like(labels)
+        return self.mask_head.loss_mask(preds, targets, labels)
+
     def _draw(
         self,
         proposals: RegionProposals,
         batch_data_samples: Sequence[DetDataSample],
-    ) -> CoPositives:
-        """Assign and sample; a label of -1 where nothing was drawn."""
-        rows = []
+    ) -> tuple[CoPositives, Tensor]:
+        """Assign and sample; a label of -1 where nothing was drawn.
+
+        Also gives the boxes' numbers ``(B, S)`` among those of the batch.
+        """
+        rows, start = [], 0
         for i, sample in enumerate(batch_data_samples):
             gts = sample.gt_instances
             gt_boxes = to_float32(gts.bboxes)
@@ -219,9 +285,12 @@ class CoStandardRoIHead(StandardRoIHead):
                     torch.cat((boxes, nothing))[drawn.index],
                     torch.where(drawn.drawn, label, UNUSED_LABEL),
                     torch.where(drawn.positive[:, None], target, 0.0),
+                    index + start,
                 )
             )
-        return CoPositives(*(torch.stack(part) for part in zip(*rows)))
+            start += len(gt_boxes)
+        *parts, matched = (torch.stack(part) for part in zip(*rows))
+        return CoPositives(*parts), matched
 
     def _losses(
         self, results: dict, rois: Tensor, labels: Tensor, targets: Tensor
@@ -293,14 +362,7 @@ class CoStandardRoIHead(StandardRoIHead):
 
         ``counts``: RoIs per map, if they are sorted by it.
         """
-        extractor = self.bbox_roi_extractor
-        levels = [to_float32(level) for level in x[: extractor.num_inputs]]
-        with float32_region(x[0]):
-            if counts is None:
-                feats = extractor(levels, rois)
-            else:
-                parts = zip(extractor.roi_layers, levels, rois.split(counts))
-                feats = torch.cat([pool(*part) for pool, *part in parts])
+        feats = _pool(self.bbox_roi_extractor, x, rois, counts)
         # The type of the weights, which .half() changes and autocast does not.
         feats = feats.to(next(self.bbox_head.parameters()).dtype)
         if self.with_shared_head:
@@ -314,15 +376,18 @@ class CoStandardRoIHead(StandardRoIHead):
         rois: Tensor | None = None,
         pos_inds: Tensor | None = None,
         bbox_feats: Tensor | None = None,
+        counts: Sequence[int] | None = None,
     ) -> dict:
-        """As ``_bbox_forward``; ``pos_inds`` of features pooled for boxes."""
+        """As ``_bbox_forward``, or of features that were pooled for boxes.
+
+        ``pos_inds``: Which of these; None for all.
+        """
         if rois is None:
-            feats = bbox_feats[pos_inds.bool()]
+            feats = bbox_feats
+            if pos_inds is not None:
+                feats = feats[pos_inds.bool()]
         else:
-            extractor = self.mask_roi_extractor
-            levels = [to_float32(map_) for map_ in x[: extractor.num_inputs]]
-            with float32_region(x[0]):
-                feats = extractor(levels, rois)
+            feats = _pool(self.mask_roi_extractor, x, rois, counts)
             if self.with_shared_head:
                 feats = self.shared_head(feats)
         # Of a model in half precision, too.
@@ -388,3 +453,45 @@ class CoStandardRoIHead(StandardRoIHead):
             pad_sequence(targets, True),
             None if feats is None else pad_sequence(feats, True),
         )
+
+
+def _by_level(
+    extractor: SingleRoIExtractor, rois: Tensor, wanted: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Order of the RoIs by their maps, and how many each map has.
+
+    Those that are not ``wanted`` come last, and are not counted.
+    """
+    maps = extractor.num_inputs
+    level = extractor.map_roi_levels(rois, maps)
+    level = torch.where(wanted, level, maps)
+    counts = level[:, None] == torch.arange(maps, device=level.device)
+    return level.argsort(stable=True), counts.sum(0)
+
+
+def _pool(
+    extractor: nn.Module,
+    x: Sequence[Tensor],
+    rois: Tensor,
+    counts: Sequence[int] | None,
+) -> Tensor:
+    """Features of RoIs, in float32.
+
+    ``counts``: RoIs per map, if they are sorted by it; otherwise the host
+    waits for them, once.
+    """
+    levels = [to_float32(level) for level in x[: extractor.num_inputs]]
+    with float32_region(x[0]):
+        if type(extractor) is not SingleRoIExtractor:
+            return extractor(levels, rois)
+        order = None
+        if counts is None:
+            rois = rois.type_as(levels[0])
+            wanted = torch.ones_like(rois[:, 0], dtype=torch.bool)
+            order, counts = _by_level(extractor, rois, wanted)
+            rois, counts = rois[order], counts.tolist()
+        parts = zip(extractor.roi_layers, levels, rois.split(counts))
+        feats = torch.cat([pool(*part) for pool, *part in parts])
+        if order is None:
+            return feats
+        return torch.empty_like(feats).index_copy(0, order, feats)

@@ -3,6 +3,7 @@
 import copy
 from unittest import mock
 
+import numpy as np
 import pytest
 import torch
 from helpers.tiny_co_dino import NUM_CLASSES, make_maps, tiny_model_cfg
@@ -11,6 +12,7 @@ from mmdet.models.roi_heads import StandardRoIHead
 from mmdet.models.task_modules import RandomSampler
 from mmdet.registry import MODELS
 from mmdet.structures.bbox import bbox_overlaps
+from mmdet.structures.mask import PolygonMasks
 from mmengine.config import ConfigDict
 from mmengine.registry import init_default_scope
 
@@ -205,10 +207,17 @@ def test_half_maps_are_pooled_in_float32() -> None:
 OWN, SHARED = {}, {'mask_roi_extractor': None}
 
 
+@pytest.mark.parametrize('as_lists', [False, True])
 @pytest.mark.parametrize('parts', [OWN, SHARED], ids=['own', 'shared'])
 @pytest.mark.parametrize('num_boxes', [(3, 2), (3, 0), (0, 0)])
-def test_mask_losses_and_gradients_match_mmdet(num_boxes, parts) -> None:
+def test_mask_losses_and_gradients_match_mmdet(
+    num_boxes, parts, as_lists
+) -> None:
     ours, theirs = _heads(MASKS, **parts)
+    # Only mmdet's code has its order of the samples, in which it sums up.
+    same = {'rtol': 0, 'atol': 0} if as_lists else {}
+    if as_lists:
+        _as_lists(ours)
     for head in (ours, theirs):
         head.train_cfg.mask_size = 28 if parts is OWN else 14
     feats, samples, proposals = _inputs(num_boxes)
@@ -223,7 +232,7 @@ def test_mask_losses_and_gradients_match_mmdet(num_boxes, parts) -> None:
         # All are used, also without any object.
         grads.append(torch.autograd.grad(total, [*feats, *weights]))
     for name, value in expected.items():
-        torch.testing.assert_close(losses[name], value, rtol=0, atol=0)
+        torch.testing.assert_close(losses[name], value, **same)
     for mine, other in zip(*grads):
         torch.testing.assert_close(mine, other)
 
@@ -255,8 +264,11 @@ def test_masks_of_given_boxes_match_mmdet(counts, rescale) -> None:
         assert mine.masks.any() == (count > 0)
 
 
-def test_masks_keep_every_parameter_in_use_without_proposals() -> None:
+@pytest.mark.parametrize('as_lists', [False, True])
+def test_masks_keep_every_parameter_in_use_without_proposals(as_lists) -> None:
     ours, _ = _heads(MASKS)
+    if as_lists:
+        _as_lists(ours)
     ours.bbox_sampler.add_gt_as_proposals = False
     feats, samples, _ = _inputs((0, 0))
     nothing = RegionProposals(
@@ -279,6 +291,25 @@ def test_a_mask_head_needs_settings(settings, key) -> None:
         ValueError, match=f'set model.{settings}.roi_head.{key}'
     ):
         MODELS.build(model)
+
+
+@pytest.mark.parametrize('kind', ['polygons', 'sizes'])
+def test_masks_that_no_tensor_can_hold_are_left_to_mmdet(kind) -> None:
+    ours, theirs = _heads(MASKS)
+    feats, samples, proposals = _inputs()
+    masks = [sample.gt_instances.masks for sample in samples]
+    if kind == 'sizes':
+        samples[1].gt_instances.masks = masks[1].pad((112, 128))
+    else:
+        for sample in samples:
+            x1, y1, x2, y2 = sample.gt_instances.bboxes.numpy().T
+            corners = np.stack([x1, y1, x2, y1, x2, y2, x1, y2], 1)
+            sample.gt_instances.masks = PolygonMasks(
+                [[points] for points in corners], *CANVAS
+            )
+    losses, _ = ours.loss_and_positives(feats, proposals, samples)
+    expected = theirs.loss(feats, proposals.instances(), samples)
+    assert torch.equal(losses['loss_mask'], expected['loss_mask'])
 
 
 def test_a_mask_head_needs_masks() -> None:
