@@ -155,6 +155,7 @@ class CoStandardRoIHead(StandardRoIHead):
         masks = [item.masks for item in gts]
         return (
             type(self.mask_head) is FCNMaskHead
+            and not self.share_roi_extractor
             and type(self.mask_roi_extractor) is SingleRoIExtractor
             and all(type(item) is BitmapMasks for item in masks)
             and len({(item.height, item.width) for item in masks}) == 1
@@ -187,7 +188,6 @@ class CoStandardRoIHead(StandardRoIHead):
                 flat,
                 drawn & (labels < self.bbox_head.num_classes),
             )
-            place = order.argsort()
             numbers.append(masks_of)
         # The host waits here, and knows then how many RoIs each map has.
         numbers = torch.cat(numbers).tolist()
@@ -202,11 +202,7 @@ class CoStandardRoIHead(StandardRoIHead):
         )
         if self.with_mask:
             masked = masked[: sum(masks_of)]
-            if self.share_roi_extractor:
-                pooled = results['bbox_feats'][place[masked]]
-                masks = self._mask_forward(x, bbox_feats=pooled)
-            else:
-                masks = self._mask_forward(x, flat[masked], counts=masks_of)
+            masks = self._mask_forward(x, flat[masked], counts=masks_of)
             losses['loss_mask'] = self._mask_loss(
                 masks['mask_preds'],
                 flat[masked, 1:],
@@ -378,14 +374,9 @@ class CoStandardRoIHead(StandardRoIHead):
         bbox_feats: Tensor | None = None,
         counts: Sequence[int] | None = None,
     ) -> dict:
-        """As ``_bbox_forward``, or of features that were pooled for boxes.
-
-        ``pos_inds``: Which of these; None for all.
-        """
+        """As ``_bbox_forward``; ``pos_inds`` of features pooled for boxes."""
         if rois is None:
-            feats = bbox_feats
-            if pos_inds is not None:
-                feats = feats[pos_inds.bool()]
+            feats = bbox_feats[pos_inds.bool()]
         else:
             feats = _pool(self.mask_roi_extractor, x, rois, counts)
             if self.with_shared_head:
@@ -458,10 +449,7 @@ class CoStandardRoIHead(StandardRoIHead):
 def _by_level(
     extractor: SingleRoIExtractor, rois: Tensor, wanted: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Order of the RoIs by their maps, and how many each map has.
-
-    Those that are not ``wanted`` come last, and are not counted.
-    """
+    """Order by map, unwanted ones last, and how many wanted a map has."""
     maps = extractor.num_inputs
     level = extractor.map_roi_levels(rois, maps)
     level = torch.where(wanted, level, maps)

@@ -44,14 +44,10 @@ TILE = (16, 16)
 On an H200 these, in one warp, need 0.55 to 0.62 of the time of (16, 32) in
 four; that was measured with three stages, as Triton has them by default.
 """
+# More stages, which load tiles ahead, need more than the 255 registers of a
+# thread; the compiler may aim at 128, and spill the others.
 OPTIONS = {'num_warps': 1, 'num_stages': 1}
-"""How Triton compiles the second kernel.
-
-More stages, which load the next tiles ahead, need more registers than the 255
-that a thread has.
-"""
 if torch.version.hip is None:
-    # The compiler may else aim at 128, and spill what does not fit.
     OPTIONS['maxnreg'] = 255
 
 if HAS_TRITON:
