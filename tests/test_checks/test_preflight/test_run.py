@@ -196,10 +196,11 @@ def test_batch_size():
 def test_rehearses(monkeypatch):
     """The batch of the training, and what would fit."""
     cfg = small_config()
+    cfg.train_dataloader.batch_size = 4
     settings = dict(image_size=(64, 64), rehearse=True)
     report, done = examine(cfg, **settings)
     step = report.rehearsal
-    assert step.batch_size == cfg.train_dataloader.batch_size
+    assert step.batch_size == 4
     assert step.size == (64, 64)
     assert sum(step.parts.values()) == step.peak < step.most
     (finding,) = report.findings

@@ -372,7 +372,7 @@ def rehearsal_findings(step: RehearsedStep) -> Iterator[Finding]:
         yield GPU002.finding(
             f'the host waits {count} times for the GPU in a step: '
             f'{"; ".join(sites[:_MAX_SITES])}',
-            names=tuple(sites),
+            names=tuple(sites[_MAX_SITES:]),
         )
     memory, limit = done.memory, step.gpu_memory
     parts = ', '.join(
