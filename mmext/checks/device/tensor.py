@@ -567,9 +567,16 @@ def _patches() -> Iterator[Any]:
     """What hosts and operators have to know of the device."""
     from mmengine.structures import instance_data
 
-    yield mock.patch('torch.cuda.is_available', return_value=True)
-    # PyTorch takes a number for a device of the accelerator.
-    yield mock.patch('torch.cuda.current_device', return_value=0)
+    for name, value in (
+        ('is_available', True),
+        # PyTorch takes a number for a device of the accelerator.
+        ('current_device', 0),
+        # What a build for CUDA asks its driver for, which may not be there.
+        ('get_device_capability', (8, 0)),
+        ('is_current_stream_capturing', False),
+    ):
+        yield mock.patch(f'torch.cuda.{name}', return_value=value)
+    yield mock.patch('torch.cuda.synchronize', _DeviceModule().synchronize)
     yield from _autocast.patches()
     # A kernel of its own, as there is one for GPUs.
     attention = ORDER['ms_deform_attn']

@@ -307,7 +307,7 @@ def can_use_triton(logits: Tensor) -> bool:
     """
     return (
         HAS_TRITON
-        and logits.is_cuda
+        and logits.device.type == 'cuda'
         and logits.dtype != torch.float64
         and torch.cuda.get_device_capability(logits.device) >= OLDEST_GPU
     )
