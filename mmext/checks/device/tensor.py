@@ -58,9 +58,8 @@ _PRODUCTS = {
     'addmm',
     'baddbmm',
     'bmm',
-    'convolution',
-    'convolution_backward',
     'mm',
+    *_CONVOLUTIONS,
 }
 # No kernel, though they change a tensor or return another.
 _METADATA = {
@@ -256,9 +255,9 @@ def _is_host(tensor: Tensor) -> bool:
 def _call(func: Callable, args: tuple, kwargs: dict) -> Any:
     """Run on the CPU; only the shapes, where it has no such operator."""
     args, kwargs = _changed((args, kwargs), _elem)
-    if func.overloadpacket.__name__ in _PRODUCTS:
-        return _in_float32(func, args, kwargs)
     try:
+        if func.overloadpacket.__name__ in _PRODUCTS:
+            return _in_float32(func, args, kwargs)
         return func(*args, **kwargs)
     except RuntimeError as error:
         if isinstance(error, NotImplementedError):
@@ -497,7 +496,7 @@ class _DeviceModule:
         """All random numbers are those of the CPU."""
 
     def get_amp_supported_dtype(self) -> list[torch.dtype]:
-        return [torch.float16, torch.bfloat16]
+        return list(_HALF)
 
     def _is_in_bad_fork(self) -> bool:
         return False

@@ -353,10 +353,9 @@ def rehearsal_findings(step: RehearsedStep) -> Iterator[Finding]:
     if step.failure is not None:
         error = step.failure
         text = textwrap.shorten(str(error), 3 * _MAX_TEXT, placeholder=' ...')
-        at = code_location(error)
-        # It says itself where it is.
-        if isinstance(error, DeviceMixError) or not at:
-            at = ''
+        # The other one says itself where it is.
+        mixes = isinstance(error, DeviceMixError)
+        at = '' if mixes else code_location(error)
         yield GPU001.finding(
             f'a step on a GPU ends with {type(error).__name__}: {text}'
             f'{at and f" ({at})"}'
