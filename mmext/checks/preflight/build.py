@@ -107,6 +107,17 @@ _PLAIN = {
 _AMP_ONLY = ('dtype', 'loss_scale', 'use_fsdp')
 
 
+def without_amp(optim_wrapper: Mapping) -> Any:
+    """A copy of a config of an optimizer wrapper that needs no GPU."""
+    options = copy.deepcopy(optim_wrapper)
+    plain = _PLAIN.get(step_name(options))
+    if plain:
+        options['type'] = plain
+        for key in _AMP_ONLY:
+            options.pop(key, None)
+    return options
+
+
 @dataclass(frozen=True)
 class Built:
     """A model and what belongs to it."""
@@ -185,18 +196,12 @@ def build_for_preflight(
         _begin_training(cfg)
         wrapper, failed = None, []
         if cfg.get('optim_wrapper'):
-            options = copy.deepcopy(cfg.optim_wrapper)
-            plain = _PLAIN.get(name := step_name(options))
-            if plain:
-                options['type'] = plain
-                for key in _AMP_ONLY:
-                    options.pop(key, None)
+            options = without_amp(cfg.optim_wrapper)
             with ErrorCatcher(failed.append):
                 wrapper = build_optim_wrapper(model, options)
-            if plain:
-                notes.append(
-                    f'{name} is {plain.rpartition(".")[2]}: float32 on a CPU'
-                )
+            name, plain = map(step_name, (cfg.optim_wrapper, options))
+            if name != plain:
+                notes.append(f'{name} is {plain}: float32 on a CPU')
         notes += _checkpoint(model, cfg)
     if active_backend() == 'mmext':
         notes.append("mmcv's operators are those of mmext.ops")

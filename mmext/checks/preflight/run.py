@@ -40,7 +40,7 @@ from .dry_run.rehearsal import RehearsedStep, rehearse_config
 from .dry_run.run import ConfigOptions, DryRun, verdict_table
 from .first_steps import FirstSteps, run_first_steps
 from .fix import fix_config, fixed_path
-from .parts import build_parts
+from .miniature import run_miniature
 from .ranks import run_world
 from .report import (
     PreflightReport,
@@ -79,6 +79,7 @@ def check_config(
     world: int = 0,
     rehearse: bool = False,
     gpu_memory: float | None = None,
+    miniature: float = 60.0,
     labels: bool = True,
     splits: Sequence[str] = ('train', 'val'),
     store: Path = _STORE,
@@ -110,6 +111,9 @@ def check_config(
             config, and ``image_size`` or that of the config's pictures.
         gpu_memory: Memory of the GPU in GiB. A step is rehearsed then, and
             has to fit; where it does not, the finding says what does.
+        miniature: Seconds in which the runner of the config trains two
+            iterations, saves, validates, loads and tests; what would take
+            longer is left out, and said. 0 to build its parts only.
         labels: Check the labels of the data, too, if they are there.
         splits: Those whose labels are checked.
         store: File that keeps what was read of them, see
@@ -156,13 +160,21 @@ def check_config(
             environ=environ,
             world=world or None,
         )
-        progress('building what the runner builds')
-        with catch_errors(findings, 'building parts', severity=Severity.ERROR):
-            failures, not_built = build_parts(
-                cfg, built, read_data=labels or 'real' in batches
+        parameters = () if built is None else built.model.parameters()
+        trained = [p for p in parameters if p.requires_grad]
+        progress('training in small')
+        with catch_errors(
+            findings, 'the training in small', severity=Severity.ERROR
+        ):
+            small = run_miniature(
+                cfg,
+                built,
+                read_data=labels or 'real' in batches,
+                limit=miniature,
             )
-            first.not_done += not_built
-            failures = [*first.failures, *failures]
+            first.not_done += small.not_done
+            first.notes += small.notes
+            failures = [*first.failures, *small.failures]
             findings = build_findings(failures, cfg, findings)
         if labels:
             progress('looking at the labels')
@@ -212,8 +224,6 @@ def check_config(
         works = any(row.works for row in rows if row.current)
         findings += [*first.findings, *world_findings(confirmed, works)]
         findings = with_locations(findings, name)
-    parameters = () if built is None else built.model.parameters()
-    trained = [p for p in parameters if p.requires_grad]
     return PreflightReport(
         config=name,
         task='' if built is None else built.task,

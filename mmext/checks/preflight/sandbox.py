@@ -6,6 +6,7 @@ There is no network, random numbers are put back, and the log is quiet.
 import gc
 import linecache
 import logging
+import multiprocessing as mp
 import os
 import random
 import re
@@ -14,6 +15,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import cv2
 import numpy as np
 import torch
 from mmengine.logging import MMLogger
@@ -22,6 +24,9 @@ from mmengine.utils import ManagerMixin
 from ...utils.training import get_rng_state, set_rng_state
 from ..config import Steps, walk_dicts
 from ..findings import frames_of
+
+# Settings of cuDNN that a config has.
+_CUDNN = ('benchmark', 'deterministic')
 
 
 class CannotBuildError(RuntimeError):
@@ -157,6 +162,25 @@ def no_traces() -> Iterator[None]:
             kind._instance_dict.update(before.get(kind, {}))
 
 
+@contextmanager
+def process_settings() -> Iterator[None]:
+    """Put back what a runner sets for the whole process."""
+    variables, method = dict(os.environ), mp.get_start_method(allow_none=True)
+    threads, flags = cv2.getNumThreads(), torch.backends.cudnn
+    cudnn = {name: getattr(flags, name) for name in _CUDNN}
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(variables)
+        mp.set_start_method(method, force=True)
+        cv2.setNumThreads(threads)
+        for name, value in cudnn.items():
+            setattr(flags, name, value)
+        torch.use_deterministic_algorithms(deterministic)
+
+
 def _managed(kind: type = ManagerMixin) -> list[type]:
     """Classes whose instances are found by name."""
     kinds = [kind]
@@ -217,12 +241,12 @@ def find_part(
     error: BaseException,
     section: Any,
     path: Steps,
-    methods: Collection[str] = ('__init__',),
+    methods: Collection[str] | None = ('__init__',),
 ) -> Blamed:
     """The part of a section at ``path`` that an exception is about.
 
-    It was raised while the section was built, in one of these methods of a
-    component.
+    It was raised while the section was built, or ran, in one of these methods
+    of a component; None for any.
     """
     here, kind = path, None
     for cfg, kind in _builds_of(error):  # noqa: B007
@@ -232,7 +256,8 @@ def find_part(
     classes = [
         type(frame.f_locals['self']).__name__
         for frame, _ in frames_of(error)[::-1]
-        if frame.f_code.co_name in methods and 'self' in frame.f_locals
+        if 'self' in frame.f_locals
+        and (methods is None or frame.f_code.co_name in methods)
     ]
     for name in classes:
         dicts = [
@@ -246,8 +271,11 @@ def find_part(
             break
     keyword = UNEXPECTED.search(str(error))
     if keyword is not None:
-        named = isinstance(inner, Mapping) and keyword[1] in inner
-        return Blamed(here, (keyword[1],) if named else (), kind)
+        dicts = (
+            where for where, p in walk_dicts(inner, here) if keyword[1] in p
+        )
+        named = (*next(dicts, ()), keyword[1])
+        return Blamed(here, named[len(here) :], kind)
     value = _named_value(str(error), inner, here) or here
     return Blamed(here, value[len(here) :], kind)
 

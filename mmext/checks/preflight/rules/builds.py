@@ -1,4 +1,4 @@
-"""Parts of a training that its runner could not build."""
+"""Parts of a training that its runner could not build, or not run."""
 
 import difflib
 import re
@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 from mmengine.config import Config
 
-from ...config import join_key
+from ...config import join_key, walk_dicts
 from ...findings import Finding, Severity, code_location
-from ..parts import Failure
-from ..sandbox import UNEXPECTED, error_text, find_part, part_at
+from ..miniature import Failure
+from ..sandbox import UNEXPECTED, Blamed, error_text, find_part, part_at
 from .registry import BUILD, INSTALL
 from .subject import arguments_of
 
@@ -31,6 +31,12 @@ _OF_PARTS = (
     *('SCHED', 'TYPE'),
 )
 
+BUILD002 = BUILD.declare(
+    'BUILD002',
+    title='a part of the training fails when it runs',
+    severity=Severity.ERROR,
+    remedy='correct what is refused there',
+)
 BUILD001 = BUILD.declare(
     'BUILD001',
     title='a part of the training cannot be built',
@@ -94,11 +100,13 @@ def _is_same_part(finding: Finding, other: Finding) -> bool:
 
 
 def _finding(failure: Failure, top: Mapping) -> Finding:
-    error, methods = failure.error, ['__init__']
+    error, methods, rule = failure.error, ['__init__'], BUILD001
     if failure.action != 'be built':
         # Of a sample, whose step is named by another exception.
         error = error.__cause__ or error
         methods += ['__call__', 'transform']
+    if failure.runs:
+        methods, rule = None, BUILD002
     section = part_at(top, failure.path)
     blamed = find_part(error, section, failure.path, methods)
     keyword = UNEXPECTED.search(str(error))
@@ -109,15 +117,28 @@ def _finding(failure: Failure, top: Mapping) -> Finding:
         location = code_location(error, skip=_PREFLIGHT)
         if location and keyword is None and not _MISSING.search(str(error)):
             text += f' ({location})'
-    severity = BUILD001.severity
-    if failure.made_up:
+    if failure.detail:
+        text += f', {failure.detail}'
+    severity = rule.severity
+    # What names a value of the config does not come of the data.
+    if failure.made_up and not (failure.runs and blamed.key):
         severity = Severity.WARNING
-        text += '; the data are not here, so that made-up entries may be why'
+        text += '; the data are not here, so that made-up ones may be why'
     if isinstance(error, AssertionError) and 'only available' in str(error):
         severity = Severity.WARNING
         text += '; it may be where the training runs'
     subject = join_key(blamed.path)
-    return BUILD001.finding(
+    if isinstance(error, ZeroDivisionError):
+        zeros = [
+            (*where, key)
+            for where, part in walk_dicts(section, failure.path)
+            for key, value in part.items()
+            if value == 0 and not isinstance(value, bool)
+        ]
+        if len(zeros) == 1:
+            blamed = Blamed(zeros[0][:-1], zeros[0][-1:])
+            remedy = f'set {zeros[0][-1]} to 1 or more'
+    return rule.finding(
         f'{subject} cannot {failure.action}: {text}',
         remedy=remedy,
         key=join_key(blamed.whole),
