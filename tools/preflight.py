@@ -28,6 +28,10 @@ from mmext.utils.cli import (
 from mmext.utils.quiet_hosts import defer_imports
 
 
+def _seconds(text: str) -> float:
+    return 0.0 if text == 'off' else float(text)
+
+
 def make_parser() -> argparse.ArgumentParser:
     """The command line of this tool."""
     parser = ToolParser(
@@ -76,6 +80,13 @@ def make_parser() -> argparse.ArgumentParser:
         type=int,
         metavar='N',
         help='confirm the verdict with N real processes',
+    )
+    add(
+        '--miniature',
+        type=_seconds,
+        metavar='SECONDS',
+        help='how long the runner of the config may train, save, validate, '
+        'load and test in small (default: 60); off: its parts are built only',
     )
     add(
         '--rehearse',

@@ -38,6 +38,7 @@ from mmengine.dataset import (
     DefaultSampler,
     InfiniteSampler,
 )
+from mmengine.evaluator import BaseMetric
 from mmengine.hooks import CheckpointHook, Hook
 from mmengine.model import BaseModel
 from mmengine.registry import DATASETS, FUNCTIONS, MODELS, DefaultScope
@@ -87,6 +88,9 @@ _MANY = 1_000_000
 # Made-up entries of a data set without classes; pictures whose size is asked
 # for; pictures of a validation, unless its batches are larger.
 _FEW, _ASKED, _VALIDATED = 64, 200, 3
+# Pictures of a batch that are named, and sections that look at them.
+_NAMED = 4
+_SEES_DATA = ('model', 'evaluator', 'dataloader')
 # A prediction takes about this part of a training step.
 _OF_STEP = 0.4
 _MAX_ATTEMPTS = 32
@@ -272,6 +276,17 @@ class _Run:
         for split in _SPLITS:
             self._build_loader(split)
         self._look_into_parts()
+        for split in ('val', 'test'):
+            evaluator = self.copy(f'{split}_evaluator')
+            if split not in self.known and any(
+                part.get('ann_file') for _, part in walk_dicts(evaluator)
+            ):
+                # It knows the pictures of that file only.
+                path = (f'{split}_evaluator',)
+                self.left_out.add(path)
+                if split == 'val' or evaluator != self.copy('val_evaluator'):
+                    with self.catch_errors(path):
+                        Runner.build_evaluator(None, evaluator)
         for _ in range(_MAX_ATTEMPTS):
             if not self._attempt():
                 break
@@ -331,19 +346,18 @@ class _Run:
         if len(self.asked) > before:
             hosts = ', '.join(sorted(set(self.asked[before:])))
             self.result.not_done.append(
-                f'{name} did not {action}: it needs files of {hosts}, and a '
-                'preflight downloads nothing; fetch them first'
+                f'{name} cannot {action} here: it needs files of {hosts}, and '
+                'a preflight downloads nothing; fetch them first'
             )
         elif _is_missing_file(error):
             text = ' '.join(str(error).split())
             self.result.not_done.append(
-                f'{name} did not {action} to its end, as a file is not here: '
-                f'{text}'
+                f'{name} cannot {action} here, as a file is missing: {text}'
             )
         elif _has_no_metrics(error):
             self.result.not_done.append(
-                f'{name} was not asked for the best checkpoint: the random '
-                'weights predict nothing, so there are no metrics'
+                f'{name} was not tried: there are no metrics without data, or '
+                'as random weights predict nothing'
             )
         else:
             unsure = made_up and (
@@ -353,7 +367,9 @@ class _Run:
                     for frame, _ in frames_of(error)
                 )
             )
-            detail = self.pictures if action != 'be built' else ''
+            detail = ''
+            if path and path[0].endswith(_SEES_DATA):
+                detail = self.pictures
             self.result.failures.append(
                 Failure(path, error, action, unsure, detail)
             )
@@ -500,8 +516,10 @@ class _Run:
         """A batch of the data; a made-up one where a step takes too long."""
         loader = self.loaders[split]
         batch = loader.collate_fn([loader.dataset[i] for i in indices])
-        names = list(filter(None, _paths_of(loader.dataset, indices)))
+        names = list(filter(None, _paths_of(loader.dataset, indices[:_NAMED])))
+        more = len(indices) - len(names)
         self.pictures = f'with {", ".join(names)}' if names else ''
+        self.pictures += f' and {more} more' if names and more else ''
         needed = self.pace * _pixels(batch)
         if split != 'train':
             needed *= _OF_STEP
@@ -540,7 +558,7 @@ class _Run:
         made_up = (
             _SPLIT_OF.get(self.stage, 'train') not in self.known
             and bool(path)
-            and path[0].endswith(('evaluator', 'model'))
+            and path[0].endswith(_SEES_DATA)
         )
         self.take(failed[0], path, self.stage, made_up, before)
         return self._leave_out(path)
@@ -565,13 +583,13 @@ class _Run:
         """
         cfg = Config(copy_tree(self.cfg.to_dict()))
         out = {part[0] for part in self.left_out if len(part) == 1}
-        for split in _SPLITS:
+        for split in ('val', 'test'):
             names = [f'{split}_{end}' for end in _OF_SPLIT]
-            if split != 'train' and (
-                out.intersection(names) or split not in self.loaders
-            ):
+            if split not in self.loaders or f'{split}_cfg' in out:
                 for name in names:
                     cfg.pop(name, None)
+            elif f'{split}_evaluator' in out:
+                cfg[f'{split}_evaluator'] = {'type': _NoMetric}
         if 'train_cfg' in out:
             cfg.train_cfg = {'by_epoch': True, 'max_epochs': _MANY}
         if 'optim_wrapper' in out:
@@ -644,7 +662,11 @@ class _Run:
         runs = self.limit > 0 and self.built is not None
         runs &= ('steps',) not in self.left_out
         counts = {}
-        for split in _SPLITS:
+        is_same = all(
+            self.copy(f'val_{end}') == self.copy(f'test_{end}')
+            for end in _OF_SPLIT
+        )
+        for split in _SPLITS[: 2 if is_same else 3]:
             if split in self.loaders and cfg.get(f'{split}_cfg') is not None:
                 batches = self._batches(split) if runs else []
                 counts[split] = len(batches)
@@ -664,11 +686,7 @@ class _Run:
             runner.resume(str(saved[-1]))
             self.result.ran.append('resume')
         self.stage = 'be built'
-        is_same = all(
-            self.copy(f'val_{end}') == self.copy(f'test_{end}')
-            for end in _OF_SPLIT
-        )
-        if 'test' in counts and not (is_same and 'val' in self.result.ran):
+        if 'test' in counts:
             with suppress(_Done):
                 runner.test()
 
@@ -758,6 +776,18 @@ class _StandIn(BaseModel):
 
     def forward(self, *args: Any, **kwargs: Any) -> None:
         """Never called: nothing is run."""
+
+
+class _NoMetric(BaseMetric):
+    """Takes the place of metrics that cannot be built here."""
+
+    def process(self, data_batch: Any, data_samples: Sequence[Any]) -> None:
+        """Keep something, as nothing would be warned of."""
+        self.results.append(None)
+
+    def compute_metrics(self, results: list[Any]) -> dict[str, float]:
+        """None."""
+        return {}
 
 
 class _Conductor(Hook):

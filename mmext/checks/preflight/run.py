@@ -136,7 +136,14 @@ def check_config(
         'semantic'
     """
     _check_arguments(
-        batches, steps, batch_size, image_size, device, world, gpu_memory
+        batches,
+        steps,
+        batch_size,
+        image_size,
+        device,
+        world,
+        gpu_memory,
+        miniature,
     )
     name, cfg = _read(config, cfg_options, world)
     current = ConfigOptions(cfg).current
@@ -248,6 +255,7 @@ def _check_arguments(
     device: str,
     world: int,
     gpu_memory: float | None,
+    miniature: float,
 ) -> None:
     unknown = [kind for kind in batches if kind not in KINDS]
     wrong = {
@@ -266,6 +274,9 @@ def _check_arguments(
         ),
         f'gpu_memory must be more than 0 GiB, got {gpu_memory}': (
             gpu_memory is not None and gpu_memory <= 0
+        ),
+        f'miniature must be 0 seconds or more, got {miniature}': (
+            not miniature >= 0
         ),
     }
     for text, holds in wrong.items():

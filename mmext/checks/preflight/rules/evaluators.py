@@ -16,6 +16,7 @@ from ...config import (
     join_key,
 )
 from ...findings import Finding, Severity
+from .pipelines import are_of_hosts
 from .registry import EVAL, new_finding
 from .subject import Subject, as_mapping, change, kind_of
 
@@ -255,7 +256,7 @@ def lacks_what_is_read(subject: Subject) -> Iterator[Finding]:
         )
         for path, dataset in subject.datasets(split):
             path, steps = (*path, 'pipeline'), dataset.get('pipeline')
-            if not isinstance(steps, list) or not _are_of_hosts(
+            if not isinstance(steps, list) or not are_of_hosts(
                 subject, path, steps
             ):
                 continue
@@ -297,19 +298,3 @@ def _rescales(subject: Subject) -> bool:
     return bool(methods) and all(
         getattr(method, '__qualname__', '') in _RESCALE for method in methods
     )
-
-
-def _are_of_hosts(subject: Subject, path: tuple, steps: list) -> bool:
-    """Whether all steps are the hosts' own, of which it is known what they do.
-
-    Steps that hold others are not.
-    """
-    for index, step in enumerate(steps):
-        cfg = as_mapping(step)
-        kind = subject.component(
-            ConfigNode((*path, index), cfg, subject.scope)
-        )
-        package = getattr(kind, '__module__', '').partition('.')[0]
-        if package not in ('mmcv', 'mmdet', 'mmseg') or 'transforms' in cfg:
-            return False
-    return bool(steps)

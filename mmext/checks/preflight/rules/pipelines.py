@@ -1,10 +1,10 @@
-"""Pipelines that lack what the model's heads read."""
+"""Pipelines that lack what the model reads."""
 
 import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ...config import ConfigNode, join_key
+from ...config import ConfigNode, inner_dataset_configs, join_key
 from ...findings import Finding, Severity
 from .registry import PIPE, new_finding
 from .subject import (
@@ -185,6 +185,50 @@ def mixes_alone(subject: Subject) -> Iterator[Finding]:
                     f'{kind.__name__}',
                     path=(*path, index),
                 )
+
+
+@PIPE.rule(
+    'PIPE005',
+    title='no step of a pipeline loads the picture',
+    severity=Severity.ERROR,
+    remedy="begin the pipeline with dict(type='LoadImageFromFile')",
+)
+def no_picture(subject: Subject) -> Iterator[Finding]:
+    """Pipelines of the hosts' own steps, of data sets that hold no others."""
+    for split in SPLITS:
+        for path, dataset in subject.datasets(split):
+            path, steps = (*path, 'pipeline'), dataset.get('pipeline')
+            if (
+                not isinstance(steps, list)
+                or inner_dataset_configs(dataset)
+                or not are_of_hosts(subject, path, steps)
+            ):
+                continue
+            names = [kind_of(step) for step in steps]
+            if names[-1] in ('PackDetInputs', 'PackSegInputs') and not any(
+                'Image' in name or name == 'InferencerLoader' for name in names
+            ):
+                yield new_finding(
+                    f'{split}_dataloader: {names[-1]} packs a picture that no '
+                    'step loads',
+                    path=path,
+                )
+
+
+def are_of_hosts(subject: Subject, path: tuple, steps: list) -> bool:
+    """Whether all steps are the hosts' own, of which it is known what they do.
+
+    Steps that hold others are not.
+    """
+    for index, step in enumerate(steps):
+        cfg = as_mapping(step)
+        kind = subject.component(
+            ConfigNode((*path, index), cfg, subject.scope)
+        )
+        package = getattr(kind, '__module__', '').partition('.')[0]
+        if package not in ('mmcv', 'mmdet', 'mmseg') or 'transforms' in cfg:
+            return False
+    return bool(steps)
 
 
 def _waits_for_images(kind: type) -> bool:
