@@ -14,7 +14,7 @@ from ..findings import Finding, Severity
 from .batches import SIGNATURE, make_batches
 from .build import Built, build_for_preflight
 from .dry_run.run import ConfigOptions, DryRun, dry_run_model
-from .miniature import Failure
+from .loaders import Failure
 from .rules.optimizer import optimizer_findings
 from .rules.registry import catch_errors
 from .sandbox import CannotBuildError

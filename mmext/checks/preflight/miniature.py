@@ -10,12 +10,9 @@ out, and the runner starts anew, so that it does not hide the next.
 """
 
 import copy
-import inspect
-import linecache
 import os
-import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import (
     ExitStack,
     redirect_stderr,
@@ -23,50 +20,51 @@ from contextlib import (
     suppress,
 )
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.util import find_spec
 from io import StringIO
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import uuid4
 from warnings import catch_warnings, simplefilter
 
 from mmengine.config import Config
-from mmengine.dataset import (
-    BaseDataset,
-    Compose,
-    DefaultSampler,
-    InfiniteSampler,
-)
+from mmengine.dataset import Compose
 from mmengine.evaluator import BaseMetric
 from mmengine.hooks import CheckpointHook, Hook
 from mmengine.model import BaseModel
-from mmengine.registry import DATASETS, FUNCTIONS, MODELS, DefaultScope
+from mmengine.registry import MODELS, DefaultScope
 from mmengine.runner import (
     EpochBasedTrainLoop,
     FlexibleRunner,
     IterBasedTrainLoop,
     Runner,
 )
-from PIL import Image
 from torch import nn
-from torch.utils.data import BatchSampler, DataLoader, Dataset
 
 from ..config import (
     RightPlaces,
     Steps,
-    check_data_paths,
     copy_tree,
-    find_component,
     join_key,
     walk_datasets,
     walk_dicts,
-    walk_nodes,
 )
 from ..ddp import all_tensors
 from ..findings import ErrorCatcher, frames_of
 from .batches import fake_batch, make_batches
 from .build import Built, hook_configs, without_amp
+from .loaders import (
+    MANY,
+    SPLITS,
+    Failure,
+    Loaders,
+    Outcome,
+    limited,
+    section_of,
+)
 from .recipe import make_recipe
 from .sandbox import (
     CannotBuildError,
@@ -79,18 +77,12 @@ from .sandbox import (
     seeded,
 )
 
-_SPLITS = ('train', 'val', 'test')
-# Sections of each.
+# Sections of each split, and those whose parts look at its pictures.
 _OF_SPLIT = ('dataloader', 'cfg', 'evaluator')
-# Batches of an epoch where the data are not here: more than any setting in
-# iterations counts on.
-_MANY = 1_000_000
-# Made-up entries of a data set without classes; pictures whose size is asked
-# for; pictures of a validation, unless its batches are larger.
-_FEW, _ASKED, _VALIDATED = 64, 200, 3
-# Pictures of a batch that are named, and sections that look at them.
-_NAMED = 4
 _SEES_DATA = ('model', 'evaluator', 'dataloader')
+_ITERATIONS = 2
+# Samples of the first one, which shows how long others take.
+_SMALL = 2
 # A prediction takes about this part of a training step.
 _OF_STEP = 0.4
 _MAX_ATTEMPTS = 32
@@ -145,40 +137,12 @@ _RAN = {
     'resume': 'a checkpoint saved and loaded',
     'test': 'a test',
 }
-# What says nothing of the config's parts.
-_NO_FILE = (FileNotFoundError, NotADirectoryError)
-# Some data sets assert that their files are there.
-_EXISTS = re.compile(r'\b(exists|isfile|isdir|is_file|is_dir)\(')
-# Functions in which a data set gives what it has read.
-_GIVES_DATA = ('get_data_info', 'get_cat_ids', 'get_cat2imgs', '__getitem__')
-
-
-class Failure(NamedTuple):
-    """A part that could not be built, or failed when it ran."""
-
-    # The section, or the part of one, that was being built or ran.
-    path: Steps
-    error: Exception
-    action: str = 'be built'
-    # Whether what was made up, as the data are not here, may be why.
-    made_up: bool = False
-    # More of when it failed, for the message.
-    detail: str = ''
-
-    @property
-    def runs(self) -> bool:
-        """Whether it was built, and failed in the training in small."""
-        return self.action in _SPLIT_OF
 
 
 @dataclass
-class Miniature:
+class Miniature(Outcome):
     """What came of it."""
 
-    failures: list[Failure] = field(default_factory=list)
-    # What could not be looked at, in words: missing data and downloads are no
-    # failures.
-    not_done: list[str] = field(default_factory=list)
     # What went through, of the keys of _RAN.
     ran: list[str] = field(default_factory=list)
 
@@ -226,17 +190,11 @@ def run_miniature(
         # COCO's reader prints, and loggers do.
         enter(redirect_stdout(StringIO()))
         enter(redirect_stderr(StringIO()))
-        run = _Run(
-            Config(copy_tree(given)),
-            built,
-            scope,
-            read_data,
-            limit,
-            Path(folder),
-            asked,
-        )
+        cfg, result = Config(copy_tree(given)), Miniature(asked)
+        loaders = Loaders(cfg, scope, read_data, result)
+        run = _Run(cfg, built, scope, limit, Path(folder), result, loaders)
         run.do()
-    return run.result
+    return result
 
 
 class _Done(BaseException):
@@ -245,64 +203,67 @@ class _Done(BaseException):
 
 @dataclass
 class _Run:
-    """The runs of one config; ``asked`` are hosts to download from."""
+    """The runs of one config."""
 
     cfg: Config
     built: Built | None
     scope: str
-    read_data: bool
     limit: float
     folder: Path
-    asked: list[str]
-    result: Miniature = field(default_factory=Miniature)
-    loaders: dict[str, DataLoader] = field(default_factory=dict)
-    # Splits whose data are here and were read.
-    known: set[str] = field(default_factory=set)
+    result: Miniature
+    loaders: Loaders
+    # When its time is over, and seconds that a step takes for a pixel.
+    end: float = 0.0
+    pace: float = 0.0
     # Sections that have failed.
     left_out: set[Steps] = field(default_factory=set)
-    # Of one attempt: the runner, its hooks by identity, what it is doing.
+    # Of one attempt: the runner, its hooks by identity, what is being done,
+    # in which section, and with which pictures.
     runner: Runner | None = None
     hooks: dict[int, Steps] = field(default_factory=dict)
     stage: str = 'be built'
     section: Steps = ()
-    # Seconds for a pixel of a batch, as the first iteration took; its end.
-    pace: float = 0.0
-    end: float = 0.0
     pictures: str = ''
+    # Of each split, until its loop takes them.
+    batches: dict[str, Iterator[Any]] = field(default_factory=dict)
 
     def do(self) -> None:
         """Build the loaders, run until nothing fails, build the rest."""
+        catch = self.result.catch_errors
+        for split in SPLITS:
+            self.loaders.build(split)
         self.end = time.monotonic() + self.limit
-        for split in _SPLITS:
-            self._build_loader(split)
         self._look_into_parts()
         for split in ('val', 'test'):
-            evaluator = self.copy(f'{split}_evaluator')
-            if split not in self.known and any(
+            path = (f'{split}_evaluator',)
+            evaluator = section_of(self.cfg, *path)
+            if split not in self.loaders.known and any(
                 part.get('ann_file') for _, part in walk_dicts(evaluator)
             ):
                 # It knows the pictures of that file only.
-                path = (f'{split}_evaluator',)
                 self.left_out.add(path)
-                if split == 'val' or evaluator != self.copy('val_evaluator'):
-                    with self.catch_errors(path):
+                of_val = section_of(self.cfg, 'val_evaluator')
+                if split == 'val' or evaluator != of_val:
+                    with catch(path):
                         Runner.build_evaluator(None, evaluator)
         for _ in range(_MAX_ATTEMPTS):
             if not self._attempt():
                 break
         # What ``tools/test.py --tta`` of the hosts builds.
-        model, pipeline = self.copy('tta_model'), self.copy('tta_pipeline')
+        model = section_of(self.cfg, 'tta_model')
         if model and self.built is not None:
-            with self.catch_errors(('tta_model',)):
+            with catch(('tta_model',)):
                 MODELS.build({**model, 'module': self.built.model})
+        pipeline = section_of(self.cfg, 'tta_pipeline')
         if pipeline:
-            with self.catch_errors(('tta_pipeline',)):
+            with catch(('tta_pipeline',)):
                 Compose(pipeline)
 
     def _look_into_parts(self) -> None:
         """Try what a runner does not use before much later."""
-        for path, part in walk_dicts(self.copy('visualizer'), ('visualizer',)):
-            with self.catch_errors(path, 'be used'):
+        visualizer = section_of(self.cfg, 'visualizer')
+        for path, part in walk_dicts(visualizer, ('visualizer',)):
+            with self.result.catch_errors(path, 'be used'):
                 kind = plain_name(part.get('type'))
                 for package in _CLIENTS.get(kind, ()):
                     if find_spec(package) is None:
@@ -310,257 +271,111 @@ class _Run:
                             f'{kind} needs the package {package}'
                         )
         for path, hook in hook_configs(self.cfg):
-            for name, steps in (
-                hook.items() if isinstance(hook, Mapping) else ()
-            ):
+            options = hook if isinstance(hook, Mapping) else {}
+            for name, steps in options.items():
                 if str(name).endswith('pipeline') and steps:
-                    with self.catch_errors((*path, name)):
+                    with self.result.catch_errors((*path, name)):
                         Compose(copy_tree(steps))
 
-    def copy(self, key: str) -> Any:
-        """A section as the runner gets it, to be changed at will."""
-        return Config({'value': copy_tree(self.cfg.to_dict().get(key))}).value
+    # Batches ----------------------------------------------------------------
 
-    def catch_errors(
-        self,
-        path: Steps,
-        action: str = 'be built',
-        made_up: bool = False,
-    ) -> ErrorCatcher:
-        """A block whose exception is a failure of the part."""
-        before = len(self.asked)
-        return ErrorCatcher(
-            lambda error: self.take(error, path, action, made_up, before)
-        )
+    def _batches(self, split: str) -> Iterator[Any]:
+        """What a loop gets of a split; small batches show what others take.
 
-    def take(
-        self,
-        error: Exception,
-        path: Steps,
-        action: str,
-        made_up: bool,
-        before: int,
-    ) -> None:
-        """A failure of a part, unless the machine is to blame."""
-        name = join_key(path) or 'the runner'
-        if len(self.asked) > before:
-            hosts = ', '.join(sorted(set(self.asked[before:])))
-            self.result.not_done.append(
-                f'{name} cannot {action} here: it needs files of {hosts}, and '
-                'a preflight downloads nothing; fetch them first'
-            )
-        elif _is_missing_file(error):
-            text = ' '.join(str(error).split())
-            self.result.not_done.append(
-                f'{name} cannot {action} here, as a file is missing: {text}'
-            )
-        elif _has_no_metrics(error):
-            self.result.not_done.append(
-                f'{name} was not tried: there are no metrics without data, or '
-                'as random weights predict nothing'
-            )
-        else:
-            unsure = made_up and (
-                action != 'be built'
-                or any(
-                    frame.f_code.co_name in _GIVES_DATA
-                    for frame, _ in frames_of(error)
-                )
-            )
-            detail = ''
-            if path and path[0].endswith(_SEES_DATA):
-                detail = self.pictures
-            self.result.failures.append(
-                Failure(path, error, action, unsure, detail)
-            )
-
-    # Data -------------------------------------------------------------------
-
-    def _build_loader(self, split: str) -> None:
-        """Build the loader of a split, and let it give a few batches."""
-        key, options = f'{split}_dataloader', self.copy(f'{split}_dataloader')
-        if not isinstance(options, Mapping) or not options.get('dataset'):
-            return
-        if split == 'test' and options == self.copy('val_dataloader'):
-            # It is one variable in most configs.
-            if 'val' in self.loaders:
-                self.loaders['test'] = self.loaders['val']
-                self.known |= {'test'} if 'val' in self.known else set()
-            return
-        dataset, made_up = self._dataset_of(split, options['dataset'])
-        options['dataset'] = {'type': lambda: dataset}
-        for name in ('collate_fn', 'worker_init_fn'):
-            with self.catch_errors((key, name), 'be found'):
-                function = options.get(name)
-                kind = (
-                    function.get('type')
-                    if isinstance(function, Mapping)
-                    else None
-                )
-                if isinstance(kind, str) and FUNCTIONS.get(kind) is None:
-                    # MMEngine would go on with None.
-                    raise KeyError(f'{kind} is not in the function registry')
-                continue
-            options.pop(name)
-        loader = None
-        with self.catch_errors((key,), made_up=made_up):
-            loader = Runner.build_dataloader(options, seed=0)
-        if loader is None or made_up:
-            self.loaders[split] = DataLoader(_LongDataset(dataset))
-            return
-        # It must start no processes.
-        loader.num_workers = loader.timeout = 0
-        self.loaders[split] = loader
-        if self.read_data and len(loader.dataset):
-            failed = len(self.result.failures)
-            with self.catch_errors(
-                (key, 'dataset'), 'take its first sample through its pipeline'
-            ):
-                sample = loader.dataset[0]
-                with self.catch_errors(
-                    (key, 'collate_fn'), 'make a batch of the first sample'
-                ):
-                    loader.collate_fn([sample])
-            if failed == len(self.result.failures):
-                self.known.add(split)
-
-    def _dataset_of(self, split: str, options: Any) -> tuple[Any, bool]:
-        """The data set, and whether its entries are made up."""
-        if not isinstance(options, Mapping):
-            return options, False
-        key, read = f'{split}_dataloader', False
-        if self.read_data:
-            with suppress(*_NO_FILE):
-                check_data_paths(self.cfg, [split])
-                read = True
-        for section in walk_nodes(options, (key, 'dataset'), self.scope):
-            kind = find_component(
-                section.cfg.get('type'), (DATASETS,), section.scope
-            )
-            if inspect.isclass(kind) and issubclass(kind, BaseDataset):
-                section.cfg['type'] = _with_made_up_data(kind, read)
-        made = _LongDataset()
-        with self.catch_errors((key, 'dataset'), made_up=not read):
-            made = DATASETS.build(options)
-            if hasattr(made, 'full_init'):
-                made.full_init()
-        made_up = isinstance(made, _LongDataset) or any(
-            getattr(part, 'is_made_up', False) for part in walk_datasets(made)
-        )
-        return made, made_up
-
-    def _batches(self, split: str) -> list[Callable[[], Any]]:
-        """What makes each batch that a loop gets of a split."""
-        loader = self.loaders[split]
-        made: list[Any] = []
-        if self.built is not None and (split == 'train' or not self._own):
-            with suppress(CannotBuildError):
-                made = self._made_up(split)
-        if split not in self.known:
-            return [lambda b=b: copy.deepcopy(b) for b in made]
-        indices = _extremes(loader.dataset)
-        size = loader.batch_size or 1
-        if split == 'train':
-            plain = (
-                type(loader.sampler) in (DefaultSampler, InfiniteSampler)
-                and type(loader.batch_sampler) is BatchSampler
-            )
-            if plain and len(loader.dataset) >= size:
-                rest = set(range(min(len(loader.dataset), 2 * size)))
-                chosen = [*indices, *sorted(rest - set(indices))][:size]
-            else:
-                chosen = next(iter(loader.batch_sampler))
-            real = [chosen]
-        else:
-            taken = indices[: max(size, _VALIDATED)]
-            real = [
-                taken[start : start + size]
-                for start in range(0, len(taken), size)
-            ]
-        batches = [
-            lambda chosen=chosen: self._real_batch(split, chosen, made)
-            for chosen in real
-        ]
-        if split == 'train' and made:
-            # Small, which shows how long the next one takes.
-            batches.insert(0, lambda: copy.deepcopy(made[0]))
-        return batches
-
-    @property
-    def _own(self) -> bool:
-        """Whether samples are those of no host, which only its data have."""
-        return self.built.task == 'data set'
-
-    def _made_up(self, split: str) -> list[Any]:
-        """Two batches of the config's size, as the pipeline packs them."""
-        built = self.built
+        A batch is left out whose step would take too long.
+        """
         loader = self.cfg.get(f'{split}_dataloader') or {}
         size = loader.get('batch_size')
         size = size if isinstance(size, int) and size > 0 else 1
-        if split == 'train':
-            batches = make_batches(built, ['normal'], batch_size=size)
-            return batches.get('normal', [])
-        recipe = make_recipe(
-            {**built.cfg.to_dict(), 'train_dataloader': loader},
-            built.model,
-            built.recipe.size,
-            built.recipe.declared_size,
-        )
-        if recipe.task == 'data set':
-            return []
-        return [fake_batch(recipe, 'normal', batch_size=size)]
+        first = min(size, _SMALL)
+        small = self._made_up(split, first) if split == 'train' else []
+        # Those that take a step are changed by it.
+        yield from copy.deepcopy(small)
+        others, text = iter(()), f'the batch size of {split}_dataloader'
+        if split in self.loaders.known:
+            others, text = self._real(split), f'data of {split}_dataloader'
+        elif split != 'train' or first < size:
+            others = iter(self._made_up(split, size))
+        for batch in others:
+            if not self._has_time(split, batch, text):
+                self.pictures = ''
+                break
+            small = small or [batch] * (split == 'train')
+            yield copy.deepcopy(batch)
+        # For iterations that there is no other batch for.
+        yield from copy.deepcopy(small)
 
-    def _real_batch(
-        self, split: str, indices: Sequence[int], made: Sequence[Any]
-    ) -> Any:
-        """A batch of the data; a made-up one where a step takes too long."""
-        loader = self.loaders[split]
-        batch = loader.collate_fn([loader.dataset[i] for i in indices])
-        names = list(filter(None, _paths_of(loader.dataset, indices[:_NAMED])))
-        more = len(indices) - len(names)
-        self.pictures = f'with {", ".join(names)}' if names else ''
-        self.pictures += f' and {more} more' if names and more else ''
+    def _real(self, split: str) -> Iterator[Any]:
+        """Batches of the data, one of a training."""
+        for indices in self.loaders.choose(split):
+            batch, self.pictures = self.loaders.batch(split, indices)
+            yield batch
+
+    def _made_up(self, split: str, size: int) -> list[Any]:
+        """A batch of that size as the pipeline packs it; none if unknown."""
+        built, batches = self.built, []
+        with suppress(CannotBuildError):
+            if split == 'train':
+                if built.task == 'data set' and split in self.loaders.known:
+                    return []
+                made = make_batches(
+                    built, ['normal'], steps=1, batch_size=size
+                )
+                return made.get('normal', [])
+            recipe = make_recipe(
+                {
+                    **built.cfg.to_dict(),
+                    'train_dataloader': self.cfg[f'{split}_dataloader'],
+                },
+                built.model,
+                built.recipe.size,
+                built.recipe.declared_size,
+            )
+            if recipe.task != 'data set':
+                batches = [fake_batch(recipe, 'normal', batch_size=size)]
+        return batches
+
+    def _has_time(self, split: str, batch: Any, text: str) -> bool:
+        """Whether a batch will be through before the time is over."""
         needed = self.pace * _pixels(batch)
         if split != 'train':
             needed *= _OF_STEP
-        left = self.end - time.monotonic()
+        left = max(self.end - time.monotonic(), 0)
         if needed <= left:
-            return batch
-        what = 'no step was trained'
-        if split != 'train':
-            what = 'nothing was predicted'
+            return True
         self.result.not_done.append(
-            f'{what} with pictures of {split}_dataloader: it takes about '
-            f'{needed:.0f} s, and {max(left, 0):.0f} s are left of '
-            '--miniature'
+            f'nothing was run with {text}: a batch takes about {needed:.0f} '
+            f's, and {left:.0f} s are left of --miniature'
         )
-        self.pictures = ''
-        if split != 'train' or not made:
-            raise _Done
-        return copy.deepcopy(made[-1])
+        return False
 
     # The run ----------------------------------------------------------------
 
     def _attempt(self) -> bool:
         """Run; whether a part has failed that can be left out."""
-        before, failed = len(self.asked), []
+        before, failed = len(self.result.asked), []
         self.runner, self.hooks, self.section = None, {}, ()
+        self.batches = {}
         self.stage, self.result.ran, self.pictures = 'be built', [], ''
         with ErrorCatcher(failed.append):
             self._run()
         if not failed:
             return False
         path = self._blame(failed[0])
-        if not path and frames_of(failed[0])[-1][0].f_code.co_filename == (
-            __file__
-        ):
+        code = frames_of(failed[0])[-1][0].f_code
+        if not path and Path(code.co_filename).parent == Path(__file__).parent:
+            # It is ours.
             raise failed[0]
-        made_up = (
-            _SPLIT_OF.get(self.stage, 'train') not in self.known
-            and bool(path)
-            and path[0].endswith(_SEES_DATA)
+        split = _SPLIT_OF.get(self.stage, 'train')
+        sees_data = bool(path) and path[0].endswith(_SEES_DATA)
+        failure = Failure(
+            path,
+            failed[0],
+            self.stage,
+            made_up=sees_data and split not in self.loaders.known,
+            detail=self.pictures if sees_data else '',
         )
-        self.take(failed[0], path, self.stage, made_up, before)
+        self.result.take(failure, before)
         return self._leave_out(path)
 
     def _leave_out(self, path: Steps) -> bool:
@@ -585,13 +400,13 @@ class _Run:
         out = {part[0] for part in self.left_out if len(part) == 1}
         for split in ('val', 'test'):
             names = [f'{split}_{end}' for end in _OF_SPLIT]
-            if split not in self.loaders or f'{split}_cfg' in out:
+            if split not in self.loaders.built or f'{split}_cfg' in out:
                 for name in names:
                     cfg.pop(name, None)
             elif f'{split}_evaluator' in out:
                 cfg[f'{split}_evaluator'] = {'type': _NoMetric}
         if 'train_cfg' in out:
-            cfg.train_cfg = {'by_epoch': True, 'max_epochs': _MANY}
+            cfg.train_cfg = {'by_epoch': True, 'max_epochs': MANY}
         if 'optim_wrapper' in out:
             cfg.optim_wrapper = {'optimizer': {'type': 'SGD', 'lr': 0.0}}
         for name in out.intersection(_OPTIONAL):
@@ -661,21 +476,22 @@ class _Run:
         runner = self._class_of(kind, cfg).from_cfg(cfg)
         runs = self.limit > 0 and self.built is not None
         runs &= ('steps',) not in self.left_out
-        counts = {}
         is_same = all(
-            self.copy(f'val_{end}') == self.copy(f'test_{end}')
-            for end in _OF_SPLIT
+            section_of(self.cfg, f'val_{end}')
+            == section_of(self.cfg, f'test_{end}')
+            for end in ('dataloader', 'evaluator')
         )
-        for split in _SPLITS[: 2 if is_same else 3]:
-            if split in self.loaders and cfg.get(f'{split}_cfg') is not None:
-                batches = self._batches(split) if runs else []
-                counts[split] = len(batches)
-                loader = _limited(self.loaders[split], batches)
+        for split in SPLITS[: 2 if is_same else 3]:
+            loader = self.loaders.built.get(split)
+            if loader is not None and cfg.get(f'{split}_cfg') is not None:
+                loader = limited(loader, partial(self.batches.pop, split, ()))
                 vars(runner)[f'_{split}_dataloader'] = loader
-        runner.register_hook(_Conductor(self, counts))
+                if runs:
+                    self.batches[split] = self._batches(split)
+        runner.register_hook(_Conductor(self))
         if runs:
             _accept_all_predictions(self.built.model)
-        if 'train' in counts:
+        if runner._train_dataloader is not None:
             with suppress(_Done):
                 runner.train()
         saved = sorted(
@@ -686,7 +502,7 @@ class _Run:
             runner.resume(str(saved[-1]))
             self.result.ran.append('resume')
         self.stage = 'be built'
-        if 'test' in counts:
+        if runner._test_dataloader is not None and not is_same:
             with suppress(_Done):
                 runner.test()
 
@@ -731,8 +547,9 @@ class _Run:
         """The section of the config whose part has failed."""
         runner, owners = self.runner, dict(self.hooks)
         state = vars(runner) if runner is not None else {}
-        for split in _SPLITS:
-            loader, loop = self.loaders.get(split), state.get(f'_{split}_loop')
+        for split in SPLITS:
+            loader = self.loaders.built.get(split)
+            loop = state.get(f'_{split}_loop')
             evaluator = getattr(loop, 'evaluator', None)
             for part in [evaluator, *getattr(evaluator, 'metrics', ())]:
                 owners[id(part)] = (f'{split}_evaluator',)
@@ -791,28 +608,28 @@ class _NoMetric(BaseMetric):
 
 
 class _Conductor(Hook):
-    """Cuts a run short; ``counts`` are the batches of each split."""
+    """Cuts a run short."""
 
     # After all others, which see the length that the config says.
     priority = 'LOWEST'
 
-    def __init__(self, run: _Run, counts: Mapping[str, int]) -> None:
-        self._run, self._counts = run, counts
+    def __init__(self, run: _Run) -> None:
+        self._run = run
         self._begun, self._steps = 0.0, 0
 
     def before_train(self, runner: Runner) -> None:
         """Let the training end after its batches, and validate then."""
-        count = self._counts['train']
-        if not count:
-            raise _Done
-        self._run.stage, loop = _TRAIN, runner.train_loop
+        self._begin('train', _TRAIN)
+        loop = runner.train_loop
         if isinstance(loop, EpochBasedTrainLoop):
-            loop._max_epochs, loop._max_iters = 1, count
+            loop._max_epochs, loop._max_iters = 1, _ITERATIONS
         elif isinstance(loop, IterBasedTrainLoop):
-            loop._max_iters = count
+            loop._max_iters = _ITERATIONS
         if hasattr(loop, 'val_begin'):
             loop.val_begin = min(loop.val_begin, loop.max_epochs or 1)
-        runner.optim_wrapper.initialize_count_status(runner.model, 0, count)
+        runner.optim_wrapper.initialize_count_status(
+            runner.model, 0, _ITERATIONS
+        )
         # Weights, and what an optimizer and an average keep of them.
         size = 4 * sum(
             tensor.numel() * tensor.element_size()
@@ -848,7 +665,7 @@ class _Conductor(Hook):
         pixels = _pixels(data_batch)
         if pixels:
             self._run.pace = seconds / pixels
-        if self._steps == self._counts['train']:
+        if self._steps == _ITERATIONS:
             self._run.result.ran.append('train')
             loop = runner.train_loop
             if not isinstance(loop, EpochBasedTrainLoop | IterBasedTrainLoop):
@@ -872,17 +689,15 @@ class _Conductor(Hook):
         self._run.result.ran.append('test')
 
     def _begin(self, split: str, stage: str) -> None:
-        """Begin an evaluation, if there is something to evaluate."""
-        if not self._counts[split]:
-            if self._counts.get('train'):
-                self._run.result.not_done.append(
-                    f'nothing was predicted for {split}_evaluator: the data '
-                    'are not here'
-                )
+        """Begin a loop, if there is something that it can run with."""
+        run = self._run
+        batches = run.batches.get(split, iter(()))
+        run.stage, run.pictures = stage, ''
+        first = next(batches, None)
+        if first is None:
+            run.stage = 'be built'
             raise _Done
-        self._run.stage = stage
-        if time.monotonic() > self._run.end:
-            self._stop(f'the evaluation of {split}_dataloader')
+        run.batches[split] = chain([first], batches)
 
     def _stop(self, what: str) -> None:
         self._run.result.not_done.append(
@@ -890,54 +705,6 @@ class _Conductor(Hook):
             '--miniature were over'
         )
         raise _Done
-
-
-def _limited(
-    loader: DataLoader, batches: Sequence[Callable[[], Any]]
-) -> DataLoader:
-    """The loader, which keeps its length and gives only these batches."""
-    kind = type(loader)
-    kind = getattr(kind, 'whole', kind)
-
-    def give(self: DataLoader) -> Iterator[Any]:
-        for make in batches:
-            yield make()
-
-    object.__setattr__(
-        loader,
-        '__class__',
-        type(kind.__name__, (kind,), {'__iter__': give, 'whole': kind}),
-    )
-    return loader
-
-
-def _extremes(dataset: Any) -> list[int]:
-    """Some of a data set: the smallest, the largest, one without objects."""
-    count = len(dataset)
-    asked = range(0, count, max(count // _ASKED, 1))
-    areas, empty = {}, []
-    for index in asked if hasattr(dataset, 'get_data_info') else ():
-        info = dataset.get_data_info(index)
-        size = (info.get('height'), info.get('width'))
-        path = info.get('img_path')
-        if None in size and isinstance(path, str) and os.path.isfile(path):
-            with suppress(OSError), Image.open(path) as image:
-                size = image.size
-        if None not in size:
-            areas[index] = size[0] * size[1]
-        if info.get('instances') == []:
-            empty.append(index)
-    chosen = []
-    if areas:
-        chosen = [min(areas, key=areas.get), max(areas, key=areas.get)]
-    chosen += [*empty[:1], *range(min(count, 2 * _VALIDATED))]
-    return list(dict.fromkeys(chosen))
-
-
-def _paths_of(dataset: Any, indices: Sequence[int]) -> Iterator[str]:
-    """Files of the pictures, as far as a data set says."""
-    for index in indices if hasattr(dataset, 'get_data_info') else ():
-        yield str(dataset.get_data_info(index).get('img_path') or '')
 
 
 def _pixels(batch: Any) -> int:
@@ -963,90 +730,3 @@ def _accept_all_predictions(model: nn.Module) -> None:
         for _, part in walk_dicts(module.test_cfg, ()):
             if isinstance(part.get('score_thr'), float):
                 part['score_thr'] = 0.0
-
-
-def _has_no_metrics(error: Exception) -> bool:
-    """Whether a hook looks for a value, and there is none at all."""
-    return any(
-        frame.f_locals.get('metrics', True) in ({}, None)
-        for frame, _ in frames_of(error)
-        if isinstance(frame.f_locals.get('self'), Hook)
-    )
-
-
-def _is_missing_file(error: Exception) -> bool:
-    """Whether data are elsewhere, which says nothing of the config's parts."""
-    frames = frames_of(error)
-    if not isinstance(error, AssertionError) or not frames:
-        return isinstance(error, _NO_FILE)
-    frame, line = frames[-1]
-    code = linecache.getline(frame.f_code.co_filename, line)
-    return _EXISTS.search(code) is not None
-
-
-class _LongDataset(Dataset):
-    """A data set of unknown length, which nothing is read of."""
-
-    def __init__(self, inner: Any = None) -> None:
-        self._inner = inner
-
-    def __len__(self) -> int:
-        return _MANY
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith('_'):
-            raise AttributeError(name)
-        return getattr(self._inner, name)
-
-    @property
-    def metainfo(self) -> Mapping:
-        """As of the data set that it stands for."""
-        return getattr(self._inner, 'metainfo', {})
-
-
-def _with_made_up_data(kind: type[BaseDataset], read: bool) -> type:
-    """A data set of the same kind, with entries where there are no data."""
-
-    def full_init(self: Any) -> None:
-        if self._fully_initialized:
-            return
-        if read:
-            with suppress(*_NO_FILE):
-                super(made, self).full_init()
-                return
-        # As many entries as it has classes, or a few.
-        self.is_made_up = True
-        count = len((self.metainfo or {}).get('classes') or ())
-        self.data_list = [
-            _entry(index, max(count, 1)) for index in range(max(count, _FEW))
-        ]
-        if self.serialize_data:
-            self.data_bytes, self.data_address = self._serialize_data()
-        self._fully_initialized = True
-
-    made = type(kind.__name__, (kind,), {'full_init': full_init})
-    made.__module__, made.__qualname__ = kind.__module__, kind.__qualname__
-    return made
-
-
-def _entry(index: int, num_classes: int) -> dict[str, Any]:
-    """One entry of a data set, as those of the hosts have it."""
-    label = index % num_classes
-    picture = {
-        'img_path': 'made-up.png',
-        'seg_map_path': 'made-up.png',
-        'img_id': index,
-        'sample_idx': index,
-        'height': 64,
-        'width': 64,
-        'gt_label': label,
-        'instances': [
-            {'bbox': [0, 0, 9, 9], 'bbox_label': label, 'ignore_flag': 0}
-        ],
-    }
-    return {
-        **picture,
-        'video_id': index,
-        'video_length': 1,
-        'images': [dict(picture)],
-    }

@@ -11,7 +11,7 @@ from mmengine.config import Config
 
 from ...config import join_key, walk_dicts
 from ...findings import Finding, Severity, code_location
-from ..miniature import Failure
+from ..loaders import Failure
 from ..sandbox import UNEXPECTED, Blamed, error_text, find_part, part_at
 from .registry import BUILD, INSTALL
 from .subject import arguments_of
