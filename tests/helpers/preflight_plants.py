@@ -109,6 +109,9 @@ val_evaluator = dict(iou_metric=['mIoU', 'mDice'])  # here
 == BUILD001 error key=default_hooks.logger names=default_hooks.logger
 default_hooks = dict(logger=dict(interval=0))  # here
 
+== BUILD002 error key=optim_wrapper.clip_grad.max_nrom names=optim_wrapper
+optim_wrapper = dict(clip_grad=dict(max_nrom=1.0))  # here
+
 == CHECK001 warning key=custom_hooks[0] base=planted
 from helpers.preflight_models import Untold
 hook = dict(type='EMAHook', begin_epoch=Untold(1))
@@ -334,6 +337,10 @@ train_dataloader = dict(dataset=dict(pipeline=[
     dict(type='LoadAnnotations', with_bbox=True),
     dict(type='Mosaic', img_scale=(64, 64)),  # here
     dict(type='PackDetInputs')]))
+
+== PIPE005 error key=val_dataloader.dataset.pipeline
+val_dataloader = dict(dataset=dict(pipeline=[  # here
+    dict(type='Resize', scale=(64, 64)), dict(type='PackDetInputs')]))
 
 == SCHED001 error key=param_scheduler[0].by_epoch base=segmentor
 param_scheduler = [dict(type='PolyLR', by_epoch=True)]  # here

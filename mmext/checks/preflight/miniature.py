@@ -494,9 +494,7 @@ class _Run:
         if runner._train_dataloader is not None:
             with suppress(_Done):
                 runner.train()
-        saved = sorted(
-            self.folder.glob('work_dir/**/*.pth'), key=os.path.getmtime
-        )
+        saved = sorted(self.folder.rglob('*.pth'), key=os.path.getmtime)
         if saved and 'train' in self.result.ran:
             self.stage = 'be loaded again'
             runner.resume(str(saved[-1]))

@@ -169,6 +169,7 @@ def check_config(
         )
         parameters = () if built is None else built.model.parameters()
         trained = [p for p in parameters if p.requires_grad]
+        fails = dry_run is not None and not dry_run.is_telling
         progress('training in small')
         with catch_errors(
             findings, 'the training in small', severity=Severity.ERROR
@@ -177,7 +178,8 @@ def check_config(
                 cfg,
                 built,
                 read_data=labels or 'real' in batches,
-                limit=miniature,
+                # Why it cannot be trained is said already.
+                limit=0.0 if fails else miniature,
             )
             first.not_done += small.not_done
             first.notes += small.notes

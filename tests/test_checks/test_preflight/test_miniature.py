@@ -1,12 +1,19 @@
-"""What a runner builds is built by the tool, and leaves no trace."""
+"""The runner of a config builds its parts, trains in small, leaves no trace.
+
+Each through the tool. The data of some are generated.
+"""
 
 import json
 import sys
+from multiprocessing import get_start_method
 from pathlib import Path
 
+import cv2
+import mmdet
 import pytest
 from helpers.toy_ranks import load_tool
 from mmengine.visualization import Visualizer
+from PIL import Image
 
 import mmext
 
@@ -71,6 +78,42 @@ TOGETHER = {
 }
 
 
+SHAPES = mmext.config_path('co_dino/co_dino_r18_shapes.py')
+DINO = (
+    Path(mmdet.__file__).parent
+    / '.mim/configs/dino/dino-4scale_r50_8xb2-12e_coco.py'
+)
+# Fail only when the runner uses them: base, text, key, and whether it takes
+# data to see that.
+RUNNING = {
+    'clip_grad': (
+        SHAPES,
+        'optim_wrapper = dict(clip_grad=dict(max_nrom=0.1))',
+        'optim_wrapper.clip_grad.max_nrom',
+        False,
+    ),
+    'val_interval': (
+        SHAPES,
+        'train_cfg = dict(val_interval=0)',
+        'train_cfg.val_interval',
+        False,
+    ),
+    'mIou': (
+        CLEAN,
+        "val_evaluator = dict(iou_metrics=['mIou'])\n"
+        'default_hooks = dict(checkpoint=dict(save_best=None))',
+        'val_evaluator.iou_metrics',
+        False,
+    ),
+    'segm': (
+        SHAPES,
+        "val_evaluator = dict(metric=['bbox', 'segm'])",
+        'val_evaluator.metric',
+        True,
+    ),
+}
+
+
 @pytest.fixture
 def check(tmp_path, monkeypatch):
     """Run the tool on a config that inherits a clean one."""
@@ -90,13 +133,109 @@ def check(tmp_path, monkeypatch):
     return run
 
 
-def built(report: dict) -> dict[str, dict]:
-    """Findings of parts that cannot be built, by key."""
+@pytest.fixture(scope='module')
+def shapes(tmp_path_factory) -> Path:
+    """A small generated data set."""
+    root = tmp_path_factory.mktemp('data') / 'shapes'
+    argv = ['--out', str(root), '--num-train', '8', '--num-val', '4']
+    assert load_tool('make_shapes_dataset').main(argv) == 0
+    return root
+
+
+@pytest.mark.parametrize('name', RUNNING)
+def test_parts_that_fail_when_they_run(name, check, shapes):
+    base, text, key, needs_data = RUNNING[name]
+    argv = ['--batches', 'normal']
+    if needs_data:
+        argv += ['--cfg-options', f'data_root={shapes}']
+    code, report = check(text, *argv, base=base)
+    assert code == 1
+    (finding,) = built(report, 'BUILD002').values()
+    assert finding['key'] == key
+    assert finding['line'] == 2
+    assert ('img_dir/val' in finding['message']) == needs_data
+
+
+def built(report: dict, rule: str = 'BUILD001') -> dict[str, dict]:
+    """Findings of parts that cannot be built, or of another rule, by key."""
     return {
         finding['key']: finding
         for finding in report['findings']
-        if finding['rule'] == 'BUILD001'
+        if finding['rule'] == rule
     }
+
+
+def test_all_of_it_runs(check, shapes, monkeypatch):
+    """On data that are here; nothing stays but the report."""
+    threads, method = cv2.getNumThreads(), get_start_method(allow_none=True)
+    monkeypatch.setenv('OMP_NUM_THREADS', '1')
+    text = (
+        'train_dataloader = dict(batch_size=4)\n'
+        "val_evaluator = dict(outfile_prefix='results/coco')\n"
+        "default_hooks = dict(checkpoint=dict(out_dir='elsewhere'))\n"
+        "custom_hooks = [dict(type='EMAHook')]"
+    )
+    argv = ['--batches', 'normal', '--no-labels', '--batches', 'normal,real']
+    code, report = check(
+        text, *argv, '--cfg-options', f'data_root={shapes}', base=SHAPES
+    )
+    assert (code, report['not_done']) == (0, [])
+    assert (
+        'the runner of the config, in small: two iterations, a validation, a '
+        'checkpoint saved and loaded, a test'
+    ) in report['notes']
+    assert {path.name for path in Path().iterdir()} == {
+        'mine.py',
+        'report.json',
+    }
+    assert cv2.getNumThreads() == threads
+    assert get_start_method(allow_none=True) == method
+
+
+def test_parts_only(check):
+    """``off`` builds them, and runs nothing."""
+    text = 'train_cfg = dict(val_interval=0)'
+    code, report = check(text, '--miniature', 'off', base=SHAPES)
+    assert code == 0
+    assert not any('in small' in note for note in report['notes'])
+
+
+def test_what_takes_too_long_is_said(check, shapes):
+    argv = ['--cfg-options', f'data_root={shapes}', '--miniature', '1e-3']
+    code, report = check('', *argv, base=SHAPES)
+    assert code == 0
+    assert any('--miniature' in text for text in report['not_done'])
+
+
+def test_pictures_of_several_sizes_in_a_validation_batch(check, shapes):
+    """The batch of a validation is collated from the smallest and largest."""
+    path = next((shapes / 'img_dir' / 'val').iterdir())
+    original = path.read_bytes()
+    with Image.open(path) as image:
+        image.resize((96, 160)).save(path)
+    mask = shapes / 'ann_dir' / 'val' / f'{path.stem}.png'
+    with Image.open(mask) as image:
+        image.resize((96, 160), Image.NEAREST).save(mask)
+    text = (
+        'val_dataloader = dict(batch_size=2, dataset=dict(pipeline=['
+        "dict(type='LoadImageFromFile'), dict(type='LoadAnnotations'),"
+        "dict(type='PackSegInputs')]))\ntest_dataloader = val_dataloader"
+    )
+    code, report = check(text, '--cfg-options', f'data_root={shapes}')
+    path.write_bytes(original)
+    assert code == 1
+    (finding,) = built(report, 'BUILD002').values()
+    assert path.name in finding['message']
+    assert 'batch_size=1' in finding['remedy']
+
+
+def test_more_predictions_than_there_are(check):
+    text = 'model = dict(num_queries=100, test_cfg=dict(max_per_img=9000))'
+    code, report = check(text, '--image-size', '256', '256', base=DINO)
+    assert code == 1
+    (finding,) = built(report, 'BUILD002').values()
+    assert finding['key'].startswith('model.bbox_head')
+    assert 'max_per_img' in finding['remedy']
 
 
 def test_parts_that_cannot_be_built(check, monkeypatch):

@@ -23,6 +23,16 @@ _MAX_ARGUMENTS = 12
 _MISSING = re.compile(r'missing \d+ required [\w-]+ arguments?: (.*)')
 _NOT_REGISTERED = re.compile(r'is not in the .*registry')
 _NO_PACKAGE = re.compile(r'not installed|pip install|[Pp]lease install')
+# What an error of a run says, and what helps.
+_CURES = {
+    'is not in results': 'take it out of the metric, or use a model that '
+    'predicts it',
+    'index k out of range': 'take no more than there is: max_per_img of '
+    'test_cfg is at most num_queries times num_classes, and num_queries at '
+    'most the number of positions of the feature maps',
+    'should be the same': 'let a step, or data_preprocessor, bring the pictures of a '
+    'batch to one size, or set batch_size=1',
+}
 # Rules that say, without building, that a part cannot be built.
 # Their findings are no errors unless building shows that they are.
 _MILD = ('SCHED002', 'TYPE002')
@@ -167,6 +177,9 @@ def _remedy(error: BaseException) -> str:
         return f'set {missing[1]}'
     if 'must contain the key "type"' in text:
         return 'give the dict a type'
+    for words, cure in _CURES.items():
+        if words in text:
+            return cure
     if isinstance(error, ImportError) or _NO_PACKAGE.search(text):
         return INSTALL
     if isinstance(error, KeyError) and _NOT_REGISTERED.search(text):
