@@ -154,10 +154,10 @@ def average(
     together, and ``starts``, ``(N + 1,)``, where those of an image begin;
     ``pixels``: ``(U,)``, those that are read, ``y * W + x``, those of each
     image together, and ``rows``, ``(N + 1,)``, where those of an image begin;
-    ``row_of``: ``(N, H, W)``, the table row of each pixel; all int64. ``y``
-    to ``x_length``: of :func:`find_taps`. ``out``: filled;
-    ``(R, C, P, Q)``. ``first`` and ``last``: rows to begin with and to end
-    before.
+    ``row_of``: ``(N, H, W)``, int32, the table row of each pixel that is
+    read; the others int64. ``y`` to ``x_length``: of :func:`find_taps`.
+    ``out``: filled; ``(R, C, P, Q)``. ``first`` and ``last``: rows to begin
+    with and to end before.
     """
     channels = maps.shape[1]
     blocks = (channels + CHANNELS - 1) // CHANNELS

@@ -225,8 +225,11 @@ def _taps_of_regions(
     kernels.mark(image, y, y_length, x, x_length, used)
     flat = used.reshape(images, -1)
     rows = np.concatenate([[0], flat.sum(1).cumsum()])
-    pixels = np.flatnonzero(flat) % flat.shape[1]
-    row_of = (flat.cumsum(1) - 1).reshape(used.shape)
+    pixels = np.flatnonzero(flat)
+    image_of, pixels = np.divmod(pixels, flat.shape[1])
+    # Of many large maps, memory that nothing is written to is not taken.
+    row_of = np.empty(used.shape, np.int32)
+    row_of[used] = np.arange(len(pixels)) - rows[image_of]
     regions = image.argsort(kind='stable')
     starts = np.searchsorted(image[regions], np.arange(images + 1))
     taps = [regions, starts, pixels, rows, row_of, *axes[0], *axes[1]]

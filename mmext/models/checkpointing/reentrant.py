@@ -219,18 +219,6 @@ def _drop_fairscale_hooks(module: nn.Module) -> None:
                     del hooks[key]
 
 
-def _unwrap_forward(module: nn.Module, name: str) -> None:
-    """Checkpoint a module in our way that a wrapper checkpoints."""
-    was_fairscale = _is_fairscale(module.__dict__['forward'])
-    forward = _unwrap(module, name)
-    del module.__dict__['forward']
-    if forward is not None:
-        module.__dict__['forward'] = forward
-    if was_fairscale:
-        _drop_fairscale_hooks(module)
-    checkpoint_module(module)
-
-
 def _reentrant_calls(module: nn.Module) -> list[CheckpointCall]:
     return [
         call
@@ -280,7 +268,13 @@ def replace_reentrant_checkpoints(model: nn.Module) -> list[str]:
     for module, name in names.items():
         forward = module.__dict__.get('forward')
         if _is_fairscale(forward) or _is_mmengine(forward):
-            _unwrap_forward(module, name)
+            own = _unwrap(module, name)
+            del module.__dict__['forward']
+            if own is not None:
+                module.__dict__['forward'] = own
+            if _is_fairscale(forward):
+                _drop_fairscale_hooks(module)
+            checkpoint_module(module)
     for module in names:
         flags = [flag for flag in FLAGS if getattr(module, flag, False)]
         calls = _reentrant_calls(module) if flags else []

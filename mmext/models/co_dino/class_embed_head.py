@@ -392,7 +392,14 @@ class CoDINOClassEmbedHead(CoDINOHead):
         if self._mode == 'classifier':
             return {}
         if self.loss_weight == 0:
-            return {name: self._nothing()}
+            # With a gradient of 0 for all that the cosine learns.
+            learned = (
+                self.class_embed,
+                self.class_embeddings,
+                self.class_log_temperature,
+                self.class_bias,
+            )
+            return {name: sum(value.sum() * 0 for value in learned)}
         losses = {}
         for states, targets in (
             (hidden, decoded),
@@ -402,16 +409,6 @@ class CoDINOClassEmbedHead(CoDINOHead):
                 self.loss_cls, self.class_logits(states), targets, name
             )
         return {key: self.loss_weight * value for key, value in losses.items()}
-
-    def _nothing(self) -> Tensor:
-        """0, with a gradient of 0 for all that the cosine learns."""
-        learned = (
-            self.class_embed,
-            self.class_embeddings,
-            self.class_log_temperature,
-            self.class_bias,
-        )
-        return sum(value.sum() * 0 for value in learned)
 
     def _load_from_state_dict(
         self, state_dict: dict, prefix: str, *args: Any

@@ -157,10 +157,6 @@ def read_class_embeddings(path: str | Path) -> ClassEmbeddings:
     return check_class_embeddings(vectors, classes, str(path))
 
 
-def _read_npy(path: Path) -> tuple[np.ndarray, None]:
-    return np.load(path, allow_pickle=False), None
-
-
 def _read_pt(path: Path) -> tuple[Any, Any]:
     content = torch.load(path, map_location='cpu', weights_only=True)
     if isinstance(content, dict):
@@ -184,7 +180,7 @@ def _check_key(content: Collection[str]) -> None:
 
 
 _READERS: dict[str, Callable[[Path], tuple[Any, Any]]] = {
-    '.npy': _read_npy,
+    '.npy': lambda path: (np.load(path, allow_pickle=False), None),
     '.pt': _read_pt,
     '.pth': _read_pt,
     '.safetensors': _read_safetensors,

@@ -171,7 +171,12 @@ class CoATSSHead(ATSSHead):
         positive = targets.labels < self.num_classes
         # mmdet counts at least one positive in each image.
         number = positive.sum(1).clamp(min=1).sum().float()
-        wanted = self._centerness(targets.anchors, targets.boxes, positive)
+        # How central the positives are in their boxes, 0 for the others.
+        centre = (targets.anchors[..., :2] + targets.anchors[..., 2:]) / 2
+        near = centre - targets.boxes[..., :2]
+        far = targets.boxes[..., 2:] - centre
+        ratio = torch.minimum(near, far) / torch.maximum(near, far)
+        wanted = torch.where(positive, ratio.prod(-1), 0.0).sqrt()
         number, total = reduce_mean(torch.stack((number, wanted.sum())))
         classes = self.loss_cls(
             _flat(scores, self.cls_out_channels).flatten(0, 1),
@@ -200,16 +205,6 @@ class CoATSSHead(ATSSHead):
             name: [level.sum() for level in item.split(targets.counts, 1)]
             for name, item in terms.items()
         }
-
-    @staticmethod
-    def _centerness(
-        anchors: Tensor, boxes: Tensor, positive: Tensor
-    ) -> Tensor:
-        """How central the positives are in their boxes, 0 for the others."""
-        centre = (anchors[..., :2] + anchors[..., 2:]) / 2
-        near, far = centre - boxes[..., :2], boxes[..., 2:] - centre
-        ratio = torch.minimum(near, far) / torch.maximum(near, far)
-        return torch.where(positive, ratio.prod(-1), 0.0).sqrt()
 
     def _positives(
         self, x: Sequence[Tensor], targets: _Targets, with_feats: bool

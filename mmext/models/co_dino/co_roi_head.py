@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from mmcv.ops import roi_align
 from mmdet.models.losses import CrossEntropyLoss, accuracy
 from mmdet.models.roi_heads import StandardRoIHead
@@ -17,6 +18,7 @@ from mmdet.models.roi_heads.roi_extractors import SingleRoIExtractor
 from mmdet.models.task_modules.samplers import SamplingResult
 from mmdet.models.utils import unpack_gt_instances
 from mmdet.structures import DetDataSample
+from mmdet.structures.bbox import bbox2roi
 from mmdet.structures.mask import BitmapMasks
 from mmengine.structures import InstanceData
 from torch import Tensor, nn
@@ -35,6 +37,9 @@ from .anchors import (
 from .losses import each_iou_loss
 from .positives import UNUSED_LABEL, CoPositives
 from .region_proposals import RegionProposals
+
+# Of all masks that are pasted at once: 0.75 GiB of points and values.
+MAX_PASTED_PIXELS = 2**26
 
 
 @MODELS.register_module()
@@ -395,6 +400,10 @@ class CoStandardRoIHead(StandardRoIHead):
     ) -> list[InstanceData]:
         """Add the masks of detected boxes.
 
+        On a GPU, the host waits once for the device, to learn how many RoIs
+        each map has, and not at all if the results are still on the host.
+        With mask heads of other types it is mmdet's code that pastes.
+
         Args:
             x: Maps ``(B, C, H, W)``, finest first.
             batch_img_metas: Per image ``ori_shape`` and ``scale_factor``.
@@ -407,15 +416,39 @@ class CoStandardRoIHead(StandardRoIHead):
             The same results with ``masks`` ``(N, H, W)`` bool. Boxes in
             float64 are rounded to float32, in which mmdet places masks.
         """
+        device, threshold = x[0].device, self.test_cfg.mask_thr_binary
         dtypes = [item.bboxes.dtype for item in results_list]
         for item in results_list:
             item.bboxes = item.bboxes.float()
-        results = super().predict_mask(
-            x, batch_img_metas, results_list, rescale
-        )
-        for item, dtype in zip(results, dtypes):
+        plain = type(self.mask_head) is FCNMaskHead and threshold >= 0
+        if device.type == 'cpu' or not plain:
+            for item in results_list:
+                item.set_data(dict(item.to(device).items()))
+            results_list = super().predict_mask(
+                x, batch_img_metas, results_list, rescale
+            )
+        else:
+            rois = bbox2roi([item.bboxes for item in results_list])
+            masks = self._mask_forward(x, rois)['mask_preds']
+            if not self.mask_head.class_agnostic:
+                labels = torch.cat([item.labels for item in results_list])
+                labels = labels.to(device, non_blocking=True)
+                index = labels[:, None, None, None]
+                masks = masks.gather(1, index.expand(-1, 1, *masks.shape[2:]))
+            masks = masks.sigmoid().split([len(item) for item in results_list])
+            for item, meta, part in zip(results_list, batch_img_metas, masks):
+                scale = np.float32(meta['scale_factor'])
+                size = np.array(meta['ori_shape'][:2])
+                if rescale:
+                    factor = to_device(scale, item.bboxes.device)
+                    item.bboxes = item.bboxes / factor.repeat(2)
+                else:
+                    size = np.round(size * scale[::-1]).astype(int)
+                boxes = item.bboxes.to(device, non_blocking=True)
+                item.masks = paste_masks(part, boxes, size.tolist(), threshold)
+        for item, dtype in zip(results_list, dtypes):
             item.bboxes = item.bboxes.to(dtype)
-        return results
+        return results_list
 
     def _positives(
         self, sampled: Sequence[SamplingResult], feats: list[Tensor] | None
@@ -446,6 +479,41 @@ class CoStandardRoIHead(StandardRoIHead):
         )
 
 
+def paste_masks(
+    masks: Tensor, boxes: Tensor, size: Sequence[int], threshold: float
+) -> Tensor:
+    """Masks of boxes in their image.
+
+    As mmdet's on a GPU, which asks whether boxes are empty, and waits.
+
+    Args:
+        masks: Probabilities ``(N, 1, h, w)``.
+        boxes: ``(N, 4)`` float32, xyxy in pixels of the image.
+        size: Height and width of the image.
+        threshold: Least probability of the object.
+
+    Returns:
+        ``(N, H, W)`` bool.
+    """
+    height, width = size
+    pasted = boxes.new_empty((len(boxes), *size), dtype=torch.bool)
+    points = []
+    for i, count in ((0, width), (1, height)):
+        first, last = boxes[:, i, None], boxes[:, i + 2, None]
+        centers = torch.arange(count, device=boxes.device).to(boxes) + 0.5
+        # From -1 to 1 in the box.
+        at = (centers - first) / (last - first) * 2 - 1
+        points.append(at.masked_fill(at.isinf(), 0))
+    x, y = points[0][:, None].expand(-1, height, -1), points[1][..., None]
+    step = max(MAX_PASTED_PIXELS // max(height * width, 1), 1)
+    for start in range(0, len(boxes), step):
+        part = slice(start, start + step)
+        grid = torch.stack((x[part], y[part].expand(-1, -1, width)), 3)
+        values = F.grid_sample(masks[part].float(), grid, align_corners=False)
+        pasted[part] = values[:, 0] >= threshold
+    return pasted
+
+
 def _by_level(
     extractor: SingleRoIExtractor, rois: Tensor, wanted: Tensor
 ) -> tuple[Tensor, Tensor]:
@@ -466,18 +534,21 @@ def _pool(
     """Features of RoIs, in float32.
 
     ``counts``: RoIs per map, if they are sorted by it; otherwise the host
-    waits for them, once.
+    waits for them, once, unless it has the RoIs.
     """
+    device = x[0].device
     levels = [to_float32(level) for level in x[: extractor.num_inputs]]
     with float32_region(x[0]):
         if type(extractor) is not SingleRoIExtractor:
-            return extractor(levels, rois)
+            return extractor(levels, rois.to(device))
         order = None
         if counts is None:
-            rois = rois.type_as(levels[0])
+            rois = rois.to(levels[0].dtype)
             wanted = torch.ones_like(rois[:, 0], dtype=torch.bool)
             order, counts = _by_level(extractor, rois, wanted)
-            rois, counts = rois[order], counts.tolist()
+            counts = counts.tolist()
+            rois = rois[order].to(device, non_blocking=True)
+            order = order.to(device, non_blocking=True)
         parts = zip(extractor.roi_layers, levels, rois.split(counts))
         feats = torch.cat([pool(*part) for pool, *part in parts])
         if order is None:

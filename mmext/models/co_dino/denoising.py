@@ -85,8 +85,14 @@ class DenoisingGenerator(CdnQueryGenerator):
         kind = torch.arange(2, device=real.device)[:, None]
         positive = real & (kind == 0)
         flat = (batch, groups * 2 * most)
+        # Labels, some of which are drawn anew.
+        chosen = torch.rand_like(labels, dtype=torch.float32)
+        drawn = torch.randint_like(labels, self.num_classes)
+        noisy = torch.where(chosen < self.label_noise_scale / 2, drawn, labels)
+        embedded = self.label_embedding(noisy.masked_fill(~real, 0))
+        contents = embedded * real[..., None]
         return DenoisingQueries(
-            contents=self._contents(labels, real).view(*flat, self.embed_dims),
+            contents=contents.view(*flat, self.embed_dims),
             references=self._references(boxes, real).reshape(*flat, 4),
             targets=GroupTargets(
                 name='dn_{}',
@@ -119,14 +125,6 @@ class DenoisingGenerator(CdnQueryGenerator):
             labels=truth.labels.gather(1, index),
             scales=truth.scales,
         )
-
-    def _contents(self, labels: Tensor, real: Tensor) -> Tensor:
-        """Embeddings of labels, some of which are drawn anew."""
-        chosen = torch.rand_like(labels, dtype=torch.float32)
-        drawn = torch.randint_like(labels, self.num_classes)
-        noisy = torch.where(chosen < self.label_noise_scale / 2, drawn, labels)
-        embedded = self.label_embedding(noisy.masked_fill(~real, 0))
-        return embedded * real[..., None]
 
     def _references(self, boxes: Tensor, real: Tensor) -> Tensor:
         """Boxes whose corners are moved, in [0, 1]."""

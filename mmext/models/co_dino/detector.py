@@ -411,6 +411,8 @@ class CoDETR(BaseDetector):
             feats = self.query_head.co_feats(encoded)
             metas = [sample.metainfo for sample in samples]
             results = masks.predict_mask(feats, metas, results, rescale)
+        device = batch_inputs.device
+        results = [item.to(device, non_blocking=True) for item in results]
         return self.add_pred_to_datasample(batch_data_samples, results)
 
     def mask_branch(self) -> nn.Module | None:

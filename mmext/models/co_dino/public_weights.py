@@ -79,7 +79,11 @@ downsample.*``, values reordered |
         ['query_head.dn_generator.label_embedding.weight']
     """
     converted: dict[str, Tensor] = {}
-    for key, value in _unwrapped(state_dict).items():
+    # Without the prefix of a data-parallel or averaged model.
+    keys = [key for key in state_dict if key != 'steps']
+    if keys and all(key.startswith(_WRAPPER) for key in keys):
+        state_dict = {key[len(_WRAPPER) :]: state_dict[key] for key in keys}
+    for key, value in state_dict.items():
         name, change = (key, None) if key in own_keys else _translate(key)
         if name in converted:
             raise ValueError(
@@ -88,14 +92,6 @@ downsample.*``, values reordered |
             )
         converted[name] = value if change is None else change(value)
     return converted
-
-
-def _unwrapped(state_dict: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    """Without the prefix of a data-parallel or averaged model."""
-    keys = [key for key in state_dict if key != 'steps']
-    if not keys or not all(key.startswith(_WRAPPER) for key in keys):
-        return state_dict
-    return {key[len(_WRAPPER) :]: state_dict[key] for key in keys}
 
 
 def _translate(key: str) -> tuple[str, Callable[[Tensor], Tensor] | None]:

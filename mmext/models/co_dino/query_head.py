@@ -547,10 +547,10 @@ class CoDINOHead(DINOHead):
 
         Returns:
             Per image ``bboxes`` ``(N, 4)`` xyxy in pixels, ``scores`` ``(N,)``
-            descending, ``labels`` ``(N,)``; N at most ``max_per_img``.
+            descending, ``labels`` ``(N,)``; N at most ``max_per_img``. On
+            the host after soft-NMS, which runs there.
         """
         scores, boxes = self.detect(encoded)
-        device = scores.device
         with float32_region(scores):
             scores, labels, boxes = self.select(scores, boxes)
             nms = self.test_cfg.get('nms') or {}
@@ -568,6 +568,6 @@ class CoDINOHead(DINOHead):
                     sample.metainfo,
                     {'max_per_img': self.num_queries, **self.test_cfg},
                     rescale=rescale,
-                ).to(device)
+                )
                 for i, sample in enumerate(batch_data_samples)
             ]

@@ -100,7 +100,34 @@ def propose_and_learn(
     with float32_region(feats[0]):
         if not _is_plain(head):
             return _as_mmdet(head, outs, samples, cfg)
-        return _propose_and_learn(head, outs, samples, cfg)
+        scores, deltas = outs
+        device = scores[0].device
+        grid = anchor_grid(
+            head,
+            [tuple(score.shape[-2:]) for score in scores],
+            [sample.metainfo for sample in samples],
+            device,
+        )
+        scores = torch.cat(
+            [score.permute(0, 2, 3, 1).flatten(1) for score in scores], 1
+        )
+        deltas = torch.cat(
+            [
+                delta.permute(0, 2, 3, 1).reshape(len(samples), -1, 4)
+                for delta in deltas
+            ],
+            1,
+        )
+        losses = _losses(head, grid, scores, deltas, samples)
+        proposals = _propose(
+            head,
+            grid,
+            scores.detach(),
+            deltas.detach(),
+            image_scales(samples, device),
+            cfg,
+        )
+        return proposals, losses
 
 
 def _is_plain(head: nn.Module) -> bool:
@@ -130,41 +157,6 @@ def _as_mmdet(
     losses = head.loss_by_feat(*outs, gts, metas, ignored)
     proposals = head.predict_by_feat(*outs, batch_img_metas=metas, cfg=cfg)
     return _padded(proposals), losses
-
-
-def _propose_and_learn(
-    head: RPNHead,
-    outs: tuple,
-    samples: Sequence[DetDataSample],
-    cfg: Mapping,
-) -> tuple[RegionProposals, dict]:
-    """Proposals and losses from the maps of all levels."""
-    scores, deltas = outs
-    device = scores[0].device
-    grid = anchor_grid(
-        head,
-        [tuple(score.shape[-2:]) for score in scores],
-        [sample.metainfo for sample in samples],
-        device,
-    )
-    batch = len(samples)
-    flat_scores = torch.cat(
-        [score.permute(0, 2, 3, 1).flatten(1) for score in scores], 1
-    )
-    flat_deltas = torch.cat(
-        [delta.permute(0, 2, 3, 1).reshape(batch, -1, 4) for delta in deltas],
-        1,
-    )
-    losses = _losses(head, grid, flat_scores, flat_deltas, samples)
-    proposals = _propose(
-        head,
-        grid,
-        flat_scores.detach(),
-        flat_deltas.detach(),
-        image_scales(samples, device),
-        cfg,
-    )
-    return proposals, losses
 
 
 def _losses(

@@ -100,16 +100,15 @@ class ResizedLossMixin:
             value = module(resized, label, ignore_index=self.ignore_index)
             name = module.loss_name
             losses[name] = losses[name] + value if name in losses else value
-        losses['acc_seg'] = self._accuracy(resized, label)
-        return losses
-
-    def _accuracy(self, resized: ResizedLogits, label: Tensor) -> Tensor:
         classes, ignore = self.out_channels, self.ignore_index
         if resized.num_correct is None:
             # No loss went through them: a loss of the user's may not.
             with torch.no_grad():
                 resized.nll(label, valid_labels(label, classes, ignore))
-        return accuracy_of(resized.num_correct, label, classes, ignore)
+        losses['acc_seg'] = accuracy_of(
+            resized.num_correct, label, classes, ignore
+        )
+        return losses
 
     def _losses(self) -> list[nn.Module]:
         if isinstance(self.loss_decode, nn.ModuleList):

@@ -53,13 +53,8 @@ class CheckedBoundaryLoss(nn.Module):
         super().__init__()
         self.loss_weight = loss_weight
         self.ignore_index = ignore_index
-        self._loss_name = loss_name
+        self.loss_name = loss_name
         self.label_range = LabelRangeMonitor(out_of_range, loss_name)
-
-    @property
-    def loss_name(self) -> str:
-        """Key in MMSegmentation's dict of losses."""
-        return self._loss_name
 
     def forward(
         self,

@@ -420,16 +420,11 @@ class CheckedCrossEntropyLoss(nn.Module):
         self.avg_non_ignore = avg_non_ignore
         self.label_smoothing = label_smoothing
         self.denominator = denominator
-        self._loss_name = loss_name
+        self.loss_name = loss_name
         self.label_range = LabelRangeMonitor(out_of_range, loss_name)
         self.register_buffer(
             'class_weight', read_class_weight(class_weight), persistent=False
         )
-
-    @property
-    def loss_name(self) -> str:
-        """Key in MMSegmentation's dict of losses."""
-        return self._loss_name
 
     @property
     def can_resize(self) -> bool:

@@ -172,16 +172,11 @@ class CheckedOhemCrossEntropy(nn.Module):
         self.thresh = thres
         self.min_kept = max(1, min_kept)
         self.loss_weight = loss_weight
-        self._loss_name = loss_name
+        self.loss_name = loss_name
         self.label_range = LabelRangeMonitor(out_of_range, loss_name)
         self.register_buffer(
             'class_weight', read_class_weight(class_weight), persistent=False
         )
-
-    @property
-    def loss_name(self) -> str:
-        """Key in MMSegmentation's dict of losses."""
-        return self._loss_name
 
     def extra_repr(self) -> str:
         """Options, for printing the model."""
@@ -203,7 +198,7 @@ class CheckedOhemCrossEntropy(nn.Module):
             ignore_index = self.ignore_label
         if self.ignore_label not in (None, ignore_index):
             raise ValueError(
-                f'ignore_label={self.ignore_label} of {self._loss_name} must '
+                f'ignore_label={self.ignore_label} of {self.loss_name} must '
                 f"be the head's ignore_index={ignore_index}; leave "
                 'ignore_label out of the loss'
             )

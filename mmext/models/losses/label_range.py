@@ -303,15 +303,6 @@ def current_batch() -> BatchContext:
     return _batch
 
 
-def _check_dtype(label: Tensor) -> None:
-    if label.dtype not in _INTEGERS:
-        raise TypeError(
-            f'label must have an integer dtype, got {label.dtype} of shape '
-            f'{tuple(label.shape)}; class indices are uint8 or int64, soft '
-            "labels need the prediction's shape"
-        )
-
-
 def valid_labels(
     label: Tensor, num_classes: int, ignore_index: int | None
 ) -> Tensor:
@@ -333,7 +324,12 @@ def valid_labels(
         >>> valid_labels(label, 3, 255).tolist()
         [True, True, False, False]
     """
-    _check_dtype(label)
+    if label.dtype not in _INTEGERS:
+        raise TypeError(
+            f'label must have an integer dtype, got {label.dtype} of shape '
+            f'{tuple(label.shape)}; class indices are uint8 or int64, soft '
+            "labels need the prediction's shape"
+        )
     limits = torch.iinfo(label.dtype)
     # Numbers that the dtype cannot hold would wrap around in a comparison.
     if num_classes <= limits.max:
@@ -354,16 +350,7 @@ def out_of_range(
 ) -> Tensor:
     """Mask of the labels that are neither a class nor ignored.
 
-    Args:
-        label: Any shape, an integer dtype.
-        num_classes: ``C``; classes are ``0`` to ``C - 1``.
-        ignore_index: Any int, inside of that range, too; None for no value.
-
-    Returns:
-        Bool tensor like ``label``.
-
-    Raises:
-        TypeError: If ``label`` has no integer dtype.
+    Arguments, shape and errors are those of :func:`valid_labels`.
 
     Examples:
         >>> label = torch.tensor([0, 2, 3, 255], dtype=torch.uint8)

@@ -152,7 +152,15 @@ class MAEViT(BaseModule):
             self.ln2 = nn.LayerNorm(channels, eps=1e-6)
         init_parameters(self)
         checkpoint_modules(self.layers, with_cp, 'MAEViT')
-        self._freeze()
+        if frozen_stages > len(self.layers):
+            raise ValueError(
+                f'frozen_stages must be at most {len(self.layers)}, got '
+                f'{frozen_stages}'
+            )
+        for module in self._frozen_modules():
+            module.requires_grad_(False)
+        if frozen_stages >= 0 and num_cls_tokens:
+            self.cls_token.requires_grad_(False)
         self._register_load_state_dict_pre_hook(self._fit_positions)
 
     def _fit_positions(
@@ -171,17 +179,6 @@ class MAEViT(BaseModule):
         if self.frozen_stages >= len(self.layers) and self.final_norm:
             frozen.append(self.ln1)
         return frozen
-
-    def _freeze(self) -> None:
-        if self.frozen_stages > len(self.layers):
-            raise ValueError(
-                f'frozen_stages must be at most {len(self.layers)}, got '
-                f'{self.frozen_stages}'
-            )
-        for module in self._frozen_modules():
-            module.requires_grad_(False)
-        if self.frozen_stages >= 0 and self.num_cls_tokens:
-            self.cls_token.requires_grad_(False)
 
     def train(self, mode: bool = True) -> 'MAEViT':
         """Set the mode; what is frozen stays in evaluation."""

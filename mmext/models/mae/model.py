@@ -224,7 +224,11 @@ class MAE(BaseModel):
             'masked': self.head.blank(inputs, mask, 0.0),
             'reconstructed': self.head.reconstruct(predicted, inputs, mask),
         }
-        pictures = {k: self._to_bytes(v) for k, v in pictures.items()}
+        mean = getattr(self.data_preprocessor, 'mean', None)
+        for name, images in pictures.items():
+            if mean is not None:
+                images = images * self.data_preprocessor.std + mean
+            pictures[name] = images.round().clamp(0, 255).to(torch.uint8)
         if data_samples is None:
             data_samples = [BaseDataElement() for _ in inputs]
         for index, sample in enumerate(data_samples):
@@ -232,13 +236,6 @@ class MAE(BaseModel):
                 sample.set_data({name: images[index]})
             sample.set_data({'pred_loss': errors[index]})
         return list(data_samples)
-
-    def _to_bytes(self, images: Tensor) -> Tensor:
-        """Undo the normalisation of the data preprocessor."""
-        mean = getattr(self.data_preprocessor, 'mean', None)
-        if mean is not None:
-            images = images * self.data_preprocessor.std + mean
-        return images.round().clamp(0, 255).to(torch.uint8)
 
 
 def first_non_finite(model: nn.Module, run: Callable[[], Any]) -> str:

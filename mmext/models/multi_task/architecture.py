@@ -308,7 +308,8 @@ def _record(
             f'the last block of {where} ran twice in one forward; register '
             'with mmext.models.register_stages blocks that run once'
         )
-    if with_grad and not torch.is_grad_enabled() and _trains(stage):
+    trained = (p.requires_grad for b in stage.blocks for p in b.parameters())
+    if with_grad and not torch.is_grad_enabled() and any(trained):
         raise RuntimeError(
             f'{where} runs without gradients, as within a reentrant '
             'checkpoint: what is computed from it would not train it; use '
@@ -317,10 +318,6 @@ def _record(
         )
     before = args[0] if len(stage.blocks) > 1 else output
     maps[stage.name] = StageMaps(before, output)
-
-
-def _trains(stage: Stage) -> bool:
-    return any(p.requires_grad for b in stage.blocks for p in b.parameters())
 
 
 def backbone_channels(backbone: nn.Module) -> tuple[int, ...]:

@@ -184,7 +184,15 @@ class Mixture(Architecture):
         self.num_experts = num_shared + num_task
         _check(self.num_experts, temperature, top_k, balance_weight)
         if in_channels is None:
-            in_channels = _known_channels(backbone)
+            try:
+                in_channels = backbone_channels(backbone)
+            except TypeError as error:
+                raise TypeError(
+                    'the channels of the features are not known: give '
+                    'in_channels of the architecture, one for each feature '
+                    'that the backbone returns. The backbone has no '
+                    f'`out_channels`, and {error}'
+                ) from error
         self.in_channels = tuple(in_channels)
         self.temperature = temperature
         self.top_k = top_k
@@ -368,17 +376,6 @@ def _check(
             f'top_k must be None, or from 2 (with 1 no gate is trained) to '
             f'{experts}, the experts of a task, got {top_k}'
         )
-
-
-def _known_channels(backbone: nn.Module) -> tuple[int, ...]:
-    try:
-        return backbone_channels(backbone)
-    except TypeError as error:
-        raise TypeError(
-            'the channels of the features are not known: give in_channels of '
-            'the architecture, one for each feature that the backbone '
-            f'returns. The backbone has no `out_channels`, and {error}'
-        ) from error
 
 
 def _mix(outputs: Sequence[Tensor], weights: Tensor) -> Tensor:

@@ -6,9 +6,11 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
+from helpers.device import needs_device
 from helpers.tiny_co_dino import NUM_CLASSES, make_maps, tiny_model_cfg
 from mmdet.models.losses import L1Loss
 from mmdet.models.roi_heads import StandardRoIHead
+from mmdet.models.roi_heads.mask_heads.fcn_mask_head import _do_paste_mask
 from mmdet.models.task_modules import RandomSampler
 from mmdet.registry import MODELS
 from mmdet.structures.bbox import bbox_overlaps
@@ -16,7 +18,11 @@ from mmdet.structures.mask import PolygonMasks
 from mmengine.config import ConfigDict
 from mmengine.registry import init_default_scope
 
+from mmext.checks.device.recorder import Recorder
+from mmext.checks.device.rehearse import parameters_stay
+from mmext.checks.device.tensor import watched_device
 from mmext.models import CoStandardRoIHead
+from mmext.models.co_dino import co_roi_head
 from mmext.models.co_dino.positives import UNUSED_LABEL
 from mmext.models.co_dino.region_proposals import RegionProposals
 
@@ -262,6 +268,67 @@ def test_masks_of_given_boxes_match_mmdet(counts, rescale) -> None:
         assert torch.equal(mine.masks, other.masks)
         assert torch.equal(mine.bboxes, other.bboxes)
         assert mine.masks.any() == (count > 0)
+
+
+@needs_device
+@pytest.mark.parametrize('rescale', [False, True])
+@pytest.mark.parametrize(
+    'change',
+    [{}, {'class_agnostic': True}, {'mask_thr_binary': -1}],
+    ids=str,
+)
+def test_masks_on_a_device_match_mmdet(change, rescale) -> None:
+    """Bit by bit, and the host does not wait where it has the boxes."""
+    pair = _heads(MASKS)
+    for head in pair:
+        if 'class_agnostic' in change:
+            head.mask_head.class_agnostic = True
+        else:
+            head.test_cfg.update(change)
+    feats, samples, _ = _inputs((4, 2))
+    metas = [{'ori_shape': (33, 50), 'scale_factor': (2.56, 2.9)}] * 2
+    results, reads = [], []
+    for head in pair:
+        recorder = Recorder(head)
+        with watched_device(recorder) as device, torch.no_grad():
+            boxes = [copy.deepcopy(sample.gt_instances) for sample in samples]
+            for box in boxes:
+                del box.masks
+            if head is pair[1]:
+                boxes = [box.to(device) for box in boxes]
+            with parameters_stay():
+                head.to(device)
+            maps = [feat.to(device) for feat in feats]
+            with recorder.watching():
+                head.predict_mask(maps, metas, boxes, rescale)
+            assert all(box.masks.is_cuda for box in boxes)
+            results.append([box.cpu() for box in boxes])
+        reads.append(sum(recorder.reads.values()))
+    plain = 'mask_thr_binary' not in change
+    assert reads[0] == 0 or not plain
+    assert reads[1] >= 4
+    for mine, other in zip(*results):
+        assert mine.masks.any()
+        assert torch.equal(mine.masks, other.masks)
+        assert torch.equal(mine.bboxes, other.bboxes)
+
+
+@pytest.mark.parametrize('most', [1, 5000, 2**26])
+def test_pasted_masks_are_those_of_mmdet(most, monkeypatch) -> None:
+    """Also of boxes that are empty, or not all in the image."""
+    monkeypatch.setattr(co_roi_head, 'MAX_PASTED_PIXELS', most)
+    generator = torch.Generator().manual_seed(0)
+    masks = torch.rand(40, 1, 28, 28, generator=generator)
+    start = torch.rand(40, 2, generator=generator) * 60 - 10
+    extent = torch.rand(40, 2, generator=generator) * 40
+    boxes = torch.cat((start, start + extent), 1)
+    boxes[0, 2], boxes[1, 3], boxes[2, 2:] = boxes[0, 0], boxes[1, 1], 20.0
+    boxes[2, :2] = 20.0
+    boxes[3], boxes[4] = torch.tensor([[4.5, 4, 4.5, 9], [-9, -9, 99, 99]])
+    expected, _ = _do_paste_mask(masks, boxes, 48, 50, skip_empty=False)
+    actual = co_roi_head.paste_masks(masks, boxes, (48, 50), 0.5)
+    assert actual.any((1, 2)).sum() > 30
+    assert torch.equal(actual, expected >= 0.5)
 
 
 @pytest.mark.parametrize('as_lists', [False, True])
