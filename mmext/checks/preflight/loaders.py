@@ -63,13 +63,9 @@ class Failure(NamedTuple):
     action: str = 'be built'
     # Whether what was made up, as the data are not here, may be why.
     made_up: bool = False
-    # More of when it failed, for the message.
-    detail: str = ''
-
-    @property
-    def runs(self) -> bool:
-        """Whether it was built, and failed in the training in small."""
-        return self.action.startswith(('take part', 'be loaded'))
+    # Of a part that ran: the split, and with which pictures, in words.
+    split: str = ''
+    pictures: str = ''
 
 
 @dataclass
@@ -99,7 +95,7 @@ class Outcome:
 
         ``before`` are the hosts that had been asked before.
         """
-        path, error, action, made_up, _ = failure
+        path, error, action, made_up, split, _ = failure
         name = join_key(path) or 'the runner'
         if len(self.asked) > before:
             hosts = ', '.join(sorted(set(self.asked[before:])))
@@ -119,7 +115,7 @@ class Outcome:
             )
         else:
             unsure = made_up and (
-                failure.runs
+                bool(split)
                 or any(
                     frame.f_code.co_name in _GIVES_DATA
                     for frame, _ in frames_of(error)

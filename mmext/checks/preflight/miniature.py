@@ -366,14 +366,15 @@ class _Run:
         if not path and Path(code.co_filename).parent == Path(__file__).parent:
             # It is ours.
             raise failed[0]
-        split = _SPLIT_OF.get(self.stage, 'train')
-        sees_data = bool(path) and path[0].endswith(_SEES_DATA)
+        split = _SPLIT_OF.get(self.stage, '')
+        sees_data = bool(split and path) and path[0].endswith(_SEES_DATA)
         failure = Failure(
             path,
             failed[0],
             self.stage,
             made_up=sees_data and split not in self.loaders.known,
-            detail=self.pictures if sees_data else '',
+            split=split,
+            pictures=self.pictures if sees_data else '',
         )
         self.result.take(failure, before)
         return self._leave_out(path)
@@ -523,8 +524,10 @@ class _Run:
         def register_hook(self: Runner, hook: Any, *args: Any) -> None:
             path = next((p for p in paths if paths[p] == hook), ())
             paths.pop(path, None)
+            if not path and not isinstance(hook, Hook | Mapping):
+                path = ('custom_hooks', None)
             if path[:1] == ('custom_hooks',):
-                path = kept[path[1]]
+                path = path[:1] if path[1] is None else kept[path[1]]
             run.section, before = path, {id(part) for part in self._hooks}
             kind.register_hook(self, hook, *args)
             for part in self._hooks:
@@ -565,7 +568,9 @@ class _Run:
                 map(id, state['model'].modules()), ('model',)
             )
         evaluator = False
-        for frame, _ in reversed(frames_of(error)):
+        # Of a hook, MMEngine raises anew what it raises.
+        frames = frames_of(error) + frames_of(error.__cause__ or error)
+        for frame, _ in reversed(frames):
             owner, name = frame.f_locals.get('self'), frame.f_code.co_name
             if owner is not None and id(owner) in owners:
                 return owners[id(owner)]

@@ -30,14 +30,17 @@ _CURES = {
     'index k out of range': 'take no more than there is: max_per_img of '
     'test_cfg is at most num_queries times num_classes, and num_queries at '
     'most the number of positions of the feature maps',
-    'should be the same': 'let a step, or data_preprocessor, bring the pictures of a '
-    'batch to one size, or set batch_size=1',
+    'should be the same': 'bring the pictures of a batch to one size by a '
+    'step or by data_preprocessor, or set batch_size=1',
 }
+# Errors that do not come of what a batch holds.
+_OF_CODE = (AttributeError, ImportError, NotImplementedError, TypeError)
+_BELOW = r'([.[].*)?'
 # Rules that say, without building, that a part cannot be built.
 # Their findings are no errors unless building shows that they are.
 _MILD = ('SCHED002', 'TYPE002')
 _OF_PARTS = (
-    *('ARG', 'BUILD', 'CFG', 'DATA', 'HOOK', 'KEY005', 'LOOP', 'PIPE'),
+    *('ARG', 'BUILD', 'CFG', 'CKPT', 'DATA', 'HOOK', 'KEY005', 'LOOP', 'PIPE'),
     *('SCHED', 'TYPE'),
 )
 
@@ -74,7 +77,7 @@ def build_findings(
         same = [
             index
             for index, other in enumerate(findings)
-            if _is_same_part(finding, other)
+            if _is_same_part(finding, other, failure)
         ]
         again = [
             index
@@ -97,15 +100,23 @@ def build_findings(
     return findings
 
 
-def _is_same_part(finding: Finding, other: Finding) -> bool:
-    """Whether another finding says why a part cannot be built."""
+def _is_same_part(finding: Finding, other: Finding, failure: Failure) -> bool:
+    """Whether another finding says why a part cannot be built, or run."""
+    part, rest = finding.names[0], other.key[len(finding.names[0]) :]
+    if other.severity == Severity.ERROR and '.' in other.key:
+        # A hook of ours names keys; what runs with a split, depends on it.
+        if other.key.lower() in finding.message.lower() or (
+            failure.split and other.key.startswith(f'{failure.split}_')
+        ):
+            return True
+        if failure.split and other.key.startswith(part):
+            return bool(re.fullmatch(_BELOW, rest))
     if not other.rule.startswith(_OF_PARTS) or (
         other.severity < Severity.ERROR and other.rule not in _MILD
     ):
         return False
-    part, rest = finding.names[0], other.key[len(finding.names[0]) :]
     # A name or an argument that is wrong may be noticed further outside.
-    below = r'([.[].*)?' if other.rule[:3] in ('ARG', 'TYP') else r'(\.\w+)?'
+    below = _BELOW if other.rule[:3] in ('ARG', 'TYP') else r'(\.\w+)?'
     return other.key.startswith(part) and bool(re.fullmatch(below, rest))
 
 
@@ -115,10 +126,18 @@ def _finding(failure: Failure, top: Mapping) -> Finding:
         # Of a sample, whose step is named by another exception.
         error = error.__cause__ or error
         methods += ['__call__', 'transform']
-    if failure.runs:
+    if failure.split:
         methods, rule = None, BUILD002
     section = part_at(top, failure.path)
     blamed = find_part(error, section, failure.path, methods)
+    if isinstance(error, ZeroDivisionError):
+        zeros = [
+            Blamed(where, (key,))
+            for where, part in walk_dicts(section, failure.path)
+            for key, value in part.items()
+            if value == 0 and not isinstance(value, bool)
+        ]
+        blamed = zeros[0] if len(zeros) == 1 else blamed
     keyword = UNEXPECTED.search(str(error))
     if keyword is not None and blamed.key and blamed.kind is not None:
         text, remedy = _no_argument(blamed.kind, keyword[1])
@@ -127,27 +146,26 @@ def _finding(failure: Failure, top: Mapping) -> Finding:
         location = code_location(error, skip=_PREFLIGHT)
         if location and keyword is None and not _MISSING.search(str(error)):
             text += f' ({location})'
-    if failure.detail:
-        text += f', {failure.detail}'
-    severity = rule.severity
-    # What names a value of the config does not come of the data.
-    if failure.made_up and not (failure.runs and blamed.key):
+    if isinstance(error, ZeroDivisionError) and blamed.key:
+        remedy = f'set {blamed.key[0]} to 1 or more'
+    severity, unsure = rule.severity, failure.made_up
+    if failure.split:
+        # Predictions of random weights may be what nobody predicts. What names
+        # a value of the config, or is of the code, comes of none of both.
+        unsure |= failure.split != 'train' and failure.path[:1] == ('model',)
+        unsure &= not (blamed.key or remedy or isinstance(error, _OF_CODE))
+    if failure.pictures:
+        text += f', {failure.pictures}'
+    if unsure and failure.split:
+        severity = Severity.INFO
+        text += '; random weights, or made-up data, may be why'
+    elif unsure:
         severity = Severity.WARNING
-        text += '; the data are not here, so that made-up ones may be why'
+        text += '; the data are not here, so that made-up entries may be why'
     if isinstance(error, AssertionError) and 'only available' in str(error):
         severity = Severity.WARNING
         text += '; it may be where the training runs'
-    subject = join_key(blamed.path)
-    if isinstance(error, ZeroDivisionError):
-        zeros = [
-            (*where, key)
-            for where, part in walk_dicts(section, failure.path)
-            for key, value in part.items()
-            if value == 0 and not isinstance(value, bool)
-        ]
-        if len(zeros) == 1:
-            blamed = Blamed(zeros[0][:-1], zeros[0][-1:])
-            remedy = f'set {zeros[0][-1]} to 1 or more'
+    subject = join_key(blamed.path) or 'the runner'
     return rule.finding(
         f'{subject} cannot {failure.action}: {text}',
         remedy=remedy,
