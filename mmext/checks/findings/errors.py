@@ -17,7 +17,7 @@ _PACKAGES = tuple(
 _GENERAL = tuple(
     os.path.join(path, name)
     for path in _PACKAGES
-    for name in ('torch' + os.sep, 'mmengine' + os.sep + 'registry')
+    for name in ('torch/', 'mmengine/registry', 'mmengine/config')
 )
 
 

@@ -376,8 +376,11 @@ class _Run:
             split=split,
             pictures=self.pictures if sees_data else '',
         )
+        if not self._leave_out(path):
+            # It was said before.
+            return False
         self.result.take(failure, before)
-        return self._leave_out(path)
+        return True
 
     def _leave_out(self, path: Steps) -> bool:
         """Take a part out of the next attempt; whether that can be done."""
@@ -385,6 +388,10 @@ class _Run:
         if part == ('model',) or not part:
             # The rest can still be built.
             part = ('steps',)
+        elif part[0].endswith('_dataloader'):
+            split = part[0].partition('_')[0]
+            self.loaders.known.discard(split)
+            part = part if split == 'train' else (f'{split}_cfg',)
         elif part[0].endswith('_hooks') or isinstance(path[-1], int):
             part = path[:2]
         if part in self.left_out:

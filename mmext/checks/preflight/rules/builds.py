@@ -21,6 +21,7 @@ _PREFLIGHT = str(Path(__file__).resolve().parents[1])
 _LIKE = 0.7
 _MAX_ARGUMENTS = 12
 _MISSING = re.compile(r'missing \d+ required [\w-]+ arguments?: (.*)')
+_NO_KEY = re.compile(r"'ConfigDict' object has no attribute '(\w+)'")
 _NOT_REGISTERED = re.compile(r'is not in the .*registry')
 _NO_PACKAGE = re.compile(r'not installed|pip install|[Pp]lease install')
 # What an error of a run says, and what helps.
@@ -129,7 +130,10 @@ def _finding(failure: Failure, top: Mapping) -> Finding:
     if failure.split:
         methods, rule = None, BUILD002
     section = part_at(top, failure.path)
-    blamed = find_part(error, section, failure.path, methods)
+    keyword = UNEXPECTED.search(str(error))
+    blamed = Blamed(())
+    if failure.path or keyword is not None:
+        blamed = find_part(error, section, failure.path, methods)
     if isinstance(error, ZeroDivisionError):
         zeros = [
             Blamed(where, (key,))
@@ -138,7 +142,6 @@ def _finding(failure: Failure, top: Mapping) -> Finding:
             if value == 0 and not isinstance(value, bool)
         ]
         blamed = zeros[0] if len(zeros) == 1 else blamed
-    keyword = UNEXPECTED.search(str(error))
     if keyword is not None and blamed.key and blamed.kind is not None:
         text, remedy = _no_argument(blamed.kind, keyword[1])
     else:
@@ -193,6 +196,9 @@ def _remedy(error: BaseException) -> str:
     missing = _MISSING.search(text)
     if isinstance(error, TypeError) and missing is not None:
         return f'set {missing[1]}'
+    no_key = _NO_KEY.search(text)
+    if no_key is not None:
+        return f'set {no_key[1]} there'
     if 'must contain the key "type"' in text:
         return 'give the dict a type'
     for words, cure in _CURES.items():
