@@ -15,9 +15,9 @@ from .choice import (
     active_backend,
     check_ops_backend,
     choose_ops_backend,
-    install_ext_finder,
     log_backend,
 )
+from .finder import install_ext_finder
 
 __all__ = [
     'ORDER',

@@ -1,12 +1,6 @@
 """Which back end each operator has on a device, and how to choose another.
 
 :data:`ORDER` is the one order, which ``docs/operators.md`` shows as a table.
-
-mmcv's operators import the compiled module ``mmcv._ext``; a plain install of
-mmcv does not have it, and mmdet then cannot be imported. The finder here is
-asked last, so whatever the other finders find wins: a compiled module is
-used, and one that is present but broken still raises its own ImportError.
-
 Nothing here imports torch or mmcv before a function is called.
 """
 
@@ -14,12 +8,8 @@ import logging
 import os
 import sys
 from collections import defaultdict
-from collections.abc import Sequence
 from functools import cache
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -28,8 +18,6 @@ if TYPE_CHECKING:
 # Module of mmcv's compiled operators, and the origin of what stands in for it.
 EXT_NAME = 'mmcv._ext'
 ORIGIN = 'mmext.ops'
-# Where mmdet crops the masks of objects.
-_MASKS = 'mmdet.structures.mask.structures'
 # Environment variable that chooses; it wins over the config.
 VARIABLE = 'MMEXT_OPS'
 
@@ -256,60 +244,3 @@ def log_backend(
     if line not in _logged:
         _logged.add(line)
         print_log(line, logger=logger)
-
-
-class ExtLoader(Loader):
-    """Fill a fresh module with the backend's operators."""
-
-    def create_module(self, spec: ModuleSpec) -> None:
-        """Let the import system create a plain module."""
-
-    def exec_module(self, module: ModuleType) -> None:
-        """Import the backend, and torch with it, and fill ``module``."""
-        # Here and not at the top: `import mmext` stays free of torch.
-        from .backend import fill_module
-
-        fill_module(module)
-
-
-class ExtFinder(MetaPathFinder):
-    """Answer for ``mmcv._ext`` and for nothing else."""
-
-    def find_spec(
-        self,
-        fullname: str,
-        path: Sequence[str] | None,
-        target: ModuleType | None = None,
-    ) -> ModuleSpec | None:
-        """Spec of the PyTorch backend."""
-        if fullname != EXT_NAME:
-            return None
-        return ModuleSpec(fullname, ExtLoader(), origin=ORIGIN)
-
-
-def install_ext_finder() -> None:
-    """Append the finder to ``sys.meta_path``, once per process.
-
-    mmdet's masks that were imported earlier, and have a ``roi_align`` that
-    only raises, get the one that can be imported from now on.
-
-    Examples:
-        >>> import sys
-        >>> from mmext.ops.choice import ExtFinder, install_ext_finder
-        >>> install_ext_finder()
-        >>> sum(isinstance(finder, ExtFinder) for finder in sys.meta_path)
-        1
-    """
-    if not any(isinstance(finder, ExtFinder) for finder in sys.meta_path):
-        sys.meta_path.append(ExtFinder())
-    masks = sys.modules.get(_MASKS)
-    align = getattr(masks, 'roi_align', None)
-    if getattr(align, '__module__', None) == _MASKS:
-        masks.roi_align = _roi_align
-
-
-def _roi_align(*args: Any, **kwargs: Any) -> Any:
-    """mmcv's, loaded when it is called."""
-    from mmcv.ops import roi_align
-
-    return roi_align(*args, **kwargs)

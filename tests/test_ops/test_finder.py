@@ -9,7 +9,7 @@ import mmcv.ops
 import pytest
 
 from mmext.ops import active_backend
-from mmext.ops.choice import ExtFinder, ExtLoader, install_ext_finder
+from mmext.ops.finder import ExtFinder, ExtLoader, install_ext_finder
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -1,6 +1,6 @@
 """What a check finds, the rules that find it, and the reports of it."""
 
-from . import page, sarif, terminal
+from . import page, terminal
 from .errors import ErrorCatcher, code_location, frames_of
 from .finding import (
     Family,
@@ -13,7 +13,14 @@ from .finding import (
     rules_of,
     select_rules,
 )
-from .json import as_record, location_writer, to_json, to_json_line
+from .json import (
+    as_record,
+    location_writer,
+    sarif_log,
+    sarif_result,
+    to_json,
+    to_json_line,
+)
 
 __all__ = [
     'ErrorCatcher',
@@ -30,7 +37,8 @@ __all__ = [
     'new_finding',
     'page',
     'rules_of',
-    'sarif',
+    'sarif_log',
+    'sarif_result',
     'select_rules',
     'terminal',
     'to_json',

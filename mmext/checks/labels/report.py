@@ -15,7 +15,8 @@ from ..findings import (
     Location,
     Severity,
     page,
-    sarif,
+    sarif_log,
+    sarif_result,
     terminal,
     to_json,
 )
@@ -401,7 +402,7 @@ def report_sarif(report: Report, file: str) -> bytes:
                 location = msgspec.structs.replace(location, file=file)
             text = f'{text}. Remedy: {group.remedy}'
             results.append(
-                sarif.result(group.rule, group.severity, text, location)
+                sarif_result(group.rule, group.severity, text, location)
             )
     rules = [RULES[rule_id] for rule_id in report.rules]
-    return sarif.log('label_check', rules, results)
+    return sarif_log('label_check', rules, results)

@@ -18,7 +18,8 @@ from ..findings import (
     find_rule,
     page,
     rules_of,
-    sarif,
+    sarif_log,
+    sarif_result,
     terminal,
     to_json,
 )
@@ -214,9 +215,9 @@ def report_sarif(report: PreflightReport) -> bytes:
             location = msgspec.structs.replace(location, file=report.config)
         text = f'{finding.message}. Remedy: {finding.remedy}'
         results.append(
-            sarif.result(finding.rule, finding.severity, text, location)
+            sarif_result(finding.rule, finding.severity, text, location)
         )
-    return sarif.log('preflight', list(map(find_rule, named)), results)
+    return sarif_log('preflight', list(map(find_rule, named)), results)
 
 
 def _batch_table(report: PreflightReport) -> Table:

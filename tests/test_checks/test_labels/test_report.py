@@ -7,8 +7,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from mmext.checks.findings import Finding, Location, Severity
-from mmext.checks.findings import sarif as findings_sarif
+from mmext.checks.findings import Finding, Location, Severity, sarif_result
 from mmext.checks.labels.report import (
     FindingGroup,
     Report,
@@ -200,7 +199,7 @@ def test_fingerprints_do_not_go_by_lines(tmp_path):
     def printed(text: str, line: int) -> dict:
         (tmp_path / 'a.py').write_text(text)
         location = Location(file=str(tmp_path / 'a.py'), line=line, key='x.y')
-        return findings_sarif.result('CFG001', Severity.ERROR, 'm', location)
+        return sarif_result('CFG001', Severity.ERROR, 'm', location)
 
     one = printed('x = dict(y=1)\n', 1)
     two = printed('# new\n\nx = dict(y=1)\n', 3)
