@@ -338,7 +338,7 @@ train_dataloader = dict(dataset=dict(pipeline=[
     dict(type='Mosaic', img_scale=(64, 64)),  # here
     dict(type='PackDetInputs')]))
 
-== PIPE005 error key=val_dataloader.dataset.pipeline
+== PIPE007 error key=val_dataloader.dataset.pipeline
 val_dataloader = dict(dataset=dict(pipeline=[  # here
     dict(type='Resize', scale=(64, 64)), dict(type='PackDetInputs')]))
 

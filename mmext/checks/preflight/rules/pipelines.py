@@ -188,7 +188,7 @@ def mixes_alone(subject: Subject) -> Iterator[Finding]:
 
 
 @PIPE.rule(
-    'PIPE005',
+    'PIPE007',
     title='no step of a pipeline loads the picture',
     severity=Severity.ERROR,
     remedy="begin the pipeline with dict(type='LoadImageFromFile')",
