@@ -169,7 +169,7 @@ def check_config(
         )
         parameters = () if built is None else built.model.parameters()
         trained = [p for p in parameters if p.requires_grad]
-        fails = dry_run is not None and not dry_run.is_telling
+        fails = dry_run is not None and dry_run.fails
         progress('training in small')
         with catch_errors(
             findings, 'the training in small', severity=Severity.ERROR

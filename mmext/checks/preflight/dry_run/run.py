@@ -198,6 +198,11 @@ class DryRun:
             k for k in self.steps if self.steps[k] and k not in crashed
         )
 
+    @property
+    def fails(self) -> bool:
+        """Whether the first kind ended with an error."""
+        return next(iter(self.steps), '') not in self.clean_kinds
+
     def all_steps(self) -> Iterator[StepRecord]:
         """The steps of all kinds, one after the other."""
         for steps in self.steps.values():

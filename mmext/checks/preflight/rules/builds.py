@@ -104,10 +104,14 @@ def build_findings(
 def _is_same_part(finding: Finding, other: Finding, failure: Failure) -> bool:
     """Whether another finding says why a part cannot be built, or run."""
     part, rest = finding.names[0], other.key[len(finding.names[0]) :]
-    if other.severity == Severity.ERROR and '.' in other.key:
-        # A hook of ours names keys; what runs with a split, depends on it.
-        if other.key.lower() in finding.message.lower() or (
-            failure.split and other.key.startswith(f'{failure.split}_')
+    if other.severity == Severity.ERROR and other.key:
+        # Errors of ours name keys, those of a runner without a section its
+        # settings; what runs with a split depends on all that the split has.
+        named = '.' in other.key or not failure.path
+        if (
+            (named and other.key.lower() in finding.message.lower())
+            or other.key == finding.key
+            or (failure.split and other.key.startswith(f'{failure.split}_'))
         ):
             return True
         if failure.split and other.key.startswith(part):
