@@ -7,7 +7,8 @@ from helpers import reduce_config, reduce_semantic_config
 from helpers.device import assert_trained, take_first_step
 from mmengine import Config
 
-from mmext.testing import assert_ddp_clean
+from mmext.checks import check_config
+from mmext.checks.findings import Severity
 
 FOLDER = Path(__file__).resolve().parents[1] / 'configs'
 NAMES = sorted(
@@ -64,7 +65,15 @@ def reduced_mae(cfg: Config) -> Config:
     ],
 )
 def test_is_clean(name):
-    report = assert_ddp_clean(reduced(name), image_size=(96, 96))
+    report = check_config(
+        reduced(name),
+        batches=('normal', 'empty'),
+        image_size=(96, 96),
+        labels=False,
+    )
+    errors = [f for f in report.findings if f.severity == Severity.ERROR]
+    assert errors == []
+    assert any('in small: two iterations' in note for note in report.notes)
     kinds = {batch.kind: batch.steps for batch in report.batches}
     if report.task == 'pretraining':
         assert kinds == {'normal': 2}

@@ -61,6 +61,7 @@ def assert_ddp_clean(
         steps=steps,
         batch_size=batch_size,
         image_size=image_size,
+        miniature=0.0,
         labels=False,
     )
     wrong = [

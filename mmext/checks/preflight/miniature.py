@@ -56,6 +56,7 @@ from ..ddp import all_tensors
 from ..findings import ErrorCatcher, frames_of
 from .batches import fake_batch, make_batches
 from .build import Built, hook_configs, without_amp
+from .first_steps import fit_batch_size
 from .loaders import (
     MANY,
     SPLITS,
@@ -212,6 +213,8 @@ class _Run:
     folder: Path
     result: Miniature
     loaders: Loaders
+    # Fewest samples of a made-up batch.
+    least: int = 1
     # When its time is over, and seconds that a step takes for a pixel.
     end: float = 0.0
     pace: float = 0.0
@@ -232,6 +235,8 @@ class _Run:
         catch = self.result.catch_errors
         for split in SPLITS:
             self.loaders.build(split)
+        if self.built is not None:
+            self.least = fit_batch_size(self.built.model)
         self.end = time.monotonic() + self.limit
         self._look_into_parts()
         for split in ('val', 'test'):
@@ -312,8 +317,11 @@ class _Run:
             yield batch
 
     def _made_up(self, split: str, size: int) -> list[Any]:
-        """A batch of that size as the pipeline packs it; none if unknown."""
-        built, batches = self.built, []
+        """A batch of that size as the pipeline packs it; none if unknown.
+
+        It is as large as small pictures need.
+        """
+        built, batches, size = self.built, [], max(size, self.least)
         with suppress(CannotBuildError):
             if split == 'train':
                 if built.task == 'data set' and split in self.loaders.known:
