@@ -146,6 +146,13 @@ def _coco_fails(subject: Subject, split: str, num_labels: int) -> str:
     return ''
 
 
+def _predicts(subject: Subject, key: str) -> bool:
+    """Whether the labels of predictions are those of a head."""
+    if 'query_head' in _model(subject):
+        return key.startswith('model.query_head.')
+    return not re.match(_MORE, key.removesuffix('.num_classes'))
+
+
 def _differing(subject: Subject, fewer: bool) -> Iterator[Finding]:
     # The split that is trained on, else that which is tested on.
     named = {split: subject.classes(split) for split in SPLITS}
@@ -168,7 +175,11 @@ def _differing(subject: Subject, fewer: bool) -> Iterator[Finding]:
         ways = [f'set it to {len(names)}', f'set {where} to the {count} names']
         if not said:
             ways.reverse()
-        ends = [_coco_fails(subject, split, count) for split in SPLITS]
+        ends = [
+            _coco_fails(subject, split, count)
+            for split in SPLITS
+            if _predicts(subject, key)
+        ]
         fatal = next(filter(None, ends), '')
         yield new_finding(
             f'{key} is {count}, {_why(count, names)}'
