@@ -4,8 +4,6 @@ import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from mmdet.datasets import BaseDetDataset
-from mmdet.datasets.transforms import LoadAnnotations
 from mmengine.dataset import BaseDataset
 
 from ...config import ConfigNode, join_key
@@ -30,7 +28,6 @@ _MOVING = (
     *('ResizeShortestEdge', 'RandomCrop', 'RandomFlip', 'RandomRotate'),
     *('RandomRotFlip', 'Rotate', 'Pad', 'RandomCutOut'),
 )
-_HOSTS = ('mmcv.t', 'mmdet.')
 _PAPER_WIDTH = 4
 _DATASETS = {(f'{split}_dataloader', 'dataset') for split in SPLITS}
 _IGNORED = 255
@@ -192,9 +189,9 @@ def _steps_without_masks(subject: Subject) -> Iterator[tuple[tuple, type]]:
     for split in SPLITS:
         for section in subject.below(f'{split}_dataloader', 'dataset'):
             kind = subject.component(section)
+            bases = inspect.getmro(kind) if inspect.isclass(kind) else ()
             if (
-                not inspect.isclass(kind)
-                or not issubclass(kind, BaseDetDataset)
+                'BaseDetDataset' not in {base.__name__ for base in bases}
                 # MMEngine's own reader gives what its file has.
                 or kind.load_data_list is BaseDataset.load_data_list
             ):
@@ -206,10 +203,11 @@ def _steps_without_masks(subject: Subject) -> Iterator[tuple[tuple, type]]:
                 path = (*section.path, 'pipeline', index)
                 node = ConfigNode(path, as_mapping(step), section.scope)
                 step = subject.component(node)
-                if step is LoadAnnotations:
-                    yield path, kind
-                if getattr(step, '__module__', '')[:6] not in _HOSTS:
+                module = getattr(step, '__module__', '')
+                if not module.startswith(('mmcv.', 'mmdet.')):
                     break  # It may make masks.
+                if step.__name__ == 'LoadAnnotations':
+                    yield path, kind
 
 
 @PIPE.rule(
