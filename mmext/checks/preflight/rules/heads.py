@@ -27,7 +27,7 @@ from .subject import (
 )
 
 # Besides those by which a model is judged when it is built.
-_MORE = r'model\.(auxiliary_head|roi_head\.mask_head)(\[.*)?$'
+_MORE = r'model\.(auxiliary_head|(detector\.)?roi_head\.mask_head)(\[.*)?$'
 # Models that have one of these count something else than classes of the data.
 _OTHER_COUNTS = ('panoptic_fusion_head', 'panoptic_head', *TEXTS)
 # Heads that tell edges from the rest.
@@ -53,8 +53,12 @@ def _counts(subject: Subject) -> dict[str, int]:
         or class_vocabulary(built, training=True) is not None
     ):
         return {}
+    inner = ''
+    if _is_semi_supervised(subject):
+        # Student and teacher are built of the same config.
+        built, inner = subject.cfg.model.detector, '.detector'
     counts = {
-        f'{head.location}.num_classes': head.num_classes
+        f'model{inner}{head.location[5:]}.num_classes': head.num_classes
         for head in heads_of_model(built)
     }
     for section in () if otherwise else subject.below('model'):
@@ -69,6 +73,14 @@ def _counts(subject: Subject) -> dict[str, int]:
         if isinstance(count, int):
             counts[f'{key}.num_classes'] = count
     return counts
+
+
+def _is_semi_supervised(subject: Subject) -> bool:
+    """Whether MMDetection's detector holds another twice."""
+    node = next(subject.below('model'), None)
+    kind = node and subject.component(node)
+    bases = inspect.getmro(kind) if inspect.isclass(kind) else ()
+    return 'SemiBaseDetector' in {base.__name__ for base in bases}
 
 
 def _model(subject: Subject) -> Mapping:
@@ -173,6 +185,13 @@ def _differing(subject: Subject, fewer: bool) -> Iterator[Finding]:
         except (KeyError, IndexError, TypeError):
             left = bool(said)
         ways = [f'set it to {len(names)}', f'set {where} to the {count} names']
+        if key == 'model.num_classes' and 'panoptic_head' in _model(subject):
+            path, left = ('model', 'panoptic_head'), False
+            key = 'num_things_classes + num_stuff_classes'
+            ways[0] = (
+                f'set them to {len(names)} in all, in panoptic_head and '
+                'panoptic_fusion_head'
+            )
         if not said:
             ways.reverse()
         ends = [
