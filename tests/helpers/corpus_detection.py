@@ -648,7 +648,7 @@ train_dataloader = dict(dataset=dict(
     filter_cfg=dict(filter_empty_gt=False)))
 
 == joined_in_other_order retina open-mmlab/mmdetection#10499
-~ DATA009.*classes of datasets\[1\].*another class
+~ DATA009.*classes:.*in datasets\[1\].*another class
 part = dict(type='CocoDataset', data_root='DATA/',
             ann_file='annotations/train.json',
             data_prefix=dict(img='img_dir/train/'),

@@ -375,7 +375,7 @@ model = dict(pretrained='open-mmlab://resnet50_v1c', backbone=dict(
 model = dict(pretrained=None, backbone=dict(pretrained=None))
 
 == joined_palettes psp open-mmlab/mmdetection#10474
-~ DATA009.*palette of datasets\[1\].*refuses.*ignore_keys
+~ DATA009.*palette:.*in datasets\[1\].*refuses.*ignore_keys
 part = dict(type='BaseSegDataset', data_root='DATA/',
             data_prefix=dict(img_path='img_dir/train',
                              seg_map_path='ann_dir/train'),

@@ -462,21 +462,23 @@ def _differing(
     for key in keys:
         one, other = (infos[number].get(key) for number in (0, parts[key]))
         texts.append(
-            f'{key} of datasets[{parts[key]}] is {_brief(other, one)}, of '
-            f'datasets[0] {_brief(one, other)}'
+            f'{key}: {_brief(one, other)} in datasets[0], '
+            f'{_brief(other, one)} in datasets[{parts[key]}]'
         )
     free = [key for key in keys if key in _FREE]
-    ways = [f'the same {key} in all parts' for key in keys if key != _YEAR]
+    # A label_map follows from the classes.
+    must = [key for key in keys if key not in (*_FREE, 'label_map')]
+    ways = [f'the same {", ".join(must)} in all parts'] if must else []
     if free:
-        ways.append(
-            f'ignore_keys={[*ignored, *free]} of the {kind_of(join.cfg)}'
-        )
+        way = f'ignore_keys={[*ignored, *free]} of the {kind_of(join.cfg)}'
+        same = ', or the same palette in all parts'
+        ways.append(way + (same if 'palette' in free else ''))
     yield new_finding(
-        f'{", ".join(texts)}: {effect}',
+        f'{"; ".join(texts)}; {effect}',
         path=path,
         severity=severity,
         names=tuple(keys),
-        remedy=f'set {", or ".join(ways)}',
+        remedy=f'set {", and ".join(ways)}' if ways else '',
         options=change((*join.path, 'ignore_keys'), [*ignored, *keys])
         if free == keys
         else {},
@@ -515,14 +517,14 @@ def _is_same(one: Any, other: Any) -> bool:
 def _brief(value: Any, other: Any) -> str:
     """A value in words, of a sequence the first that is not as in another."""
     if value is None:
-        return 'not there'
+        return 'none'
     if not isinstance(value, list | tuple):
         return repr(value)
     text = f'a {type(value).__name__} of {len(value)}'
     if type(value) is type(other):
         for index, pair in enumerate(zip(value, other)):
             if pair[0] != pair[1]:
-                return f'{text}, [{index}] {pair[0]!r}'
+                return f'{text} with {pair[0]!r} at {index}'
     return text
 
 
