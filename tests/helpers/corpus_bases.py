@@ -5,6 +5,7 @@ says to set for data of one's own: here the generated shapes. The models are
 narrow, so that a step takes a fraction of a second.
 """
 
+import json
 from pathlib import Path
 from typing import NamedTuple
 
@@ -301,11 +302,48 @@ def parse_cases(text: str) -> list[Case]:
     return cases
 
 
+def _write_other_forms(data: Path) -> None:
+    """The training as VOC of two years, without masks, and mostly empty."""
+    train = data / 'annotations/train.json'
+    content = json.loads(train.read_bytes())
+    names = {kind['id']: kind['name'] for kind in content['categories']}
+    for year in ('VOC2007', 'VOC2012'):
+        annotations = data / year / 'Annotations'
+        annotations.mkdir(parents=True)
+        (data / year / 'JPEGImages').symlink_to(data / 'img_dir/train')
+        for image in content['images']:
+            objects = ''
+            for note in content['annotations']:
+                left, top, width, height = note['bbox']
+                if note['image_id'] == image['id']:
+                    objects += (
+                        f'<object><name>{names[note["category_id"]]}</name>'
+                        f'<bndbox><xmin>{left + 1}</xmin><ymin>{top + 1}'
+                        f'</ymin><xmax>{left + width}</xmax><ymax>'
+                        f'{top + height}</ymax></bndbox></object>'
+                    )
+            name = Path(image['file_name']).stem
+            (annotations / f'{name}.xml').write_text(
+                f'<annotation><size><width>{image["width"]}</width><height>'
+                f'{image["height"]}</height></size>{objects}</annotation>'
+            )
+        stems = [Path(image['file_name']).stem for image in content['images']]
+        (data / year / 'train.txt').write_text('\n'.join(stems))
+    empty = [{**content['images'][0], 'id': 1000 + n} for n in range(90)]
+    train.with_name('mostly_empty.json').write_text(
+        json.dumps({**content, 'images': [*content['images'], *empty]})
+    )
+    for note in content['annotations']:
+        del note['segmentation']
+    train.with_name('boxes.json').write_text(json.dumps(content))
+
+
 def write_data(folder: Path) -> Path:
     """Write the data of all bases, with binary masks, and checkpoints."""
     spec = ShapesSpec(image_size=SIZE, min_objects=2, empty_fraction=0)
     data = folder / 'data'
     write_shapes_dataset(data, spec, num_train=8, num_val=2)
+    _write_other_forms(data)
     for mask in sorted((data / 'ann_dir').rglob('*.png')):
         folder = data / 'ann_dir' / f'binary_{mask.parent.name}'
         folder.mkdir(exist_ok=True)

@@ -7,7 +7,7 @@ from helpers.corpus_bases import parse_cases
 # after the dashes, the same after the remedy was followed.
 _TEXT = r"""
 == eighty_classes faster open-mmlab/mmdetection#8734
-~ num_classes.*80
+~ num_classes is 80.*IndexError
 model = dict(roi_head=dict(bbox_head=dict(num_classes=80)))
 --
 model = dict(roi_head=dict(bbox_head=dict(num_classes=6)))
@@ -580,6 +580,115 @@ val_evaluator = dict(_delete_=True, type='CocoMetric', metric='bbox',
 model = dict(query_head=dict(num_classes=5))
 --
 model = dict(query_head=dict(num_classes=6))
+== one_for_the_background faster open-mmlab/mmdetection#2781
+~ num_classes is 7, one more.*IndexError
+model = dict(roi_head=dict(bbox_head=dict(num_classes=7)))
+--
+model = dict(roi_head=dict(bbox_head=dict(num_classes=6)))
+
+== fewer_classes_in_val faster open-mmlab/mmdetection#8529
+~ HEAD003.*4 classes.*IndexError
+metainfo = dict(classes=('circle', 'square', 'triangle', 'star'))
+val_dataloader = dict(dataset=dict(metainfo=metainfo))
+--
+metainfo = dict(classes=('circle', 'square', 'triangle', 'star', 'ring',
+                         'cross'))
+val_dataloader = dict(dataset=dict(metainfo=metainfo))
+
+== masks_of_voc mask open-mmlab/mmdetection#10825
+~ PIPE003.*VOCDataset.*KeyError.*mask_head=None
+train_dataloader = dict(dataset=dict(
+    _delete_=True, type='VOCDataset', data_root='DATA/',
+    ann_file='VOC2007/train.txt', data_prefix=dict(sub_data_root='VOC2007/'),
+    metainfo={{_base_.metainfo}}, pipeline={{_base_.train_pipeline}}))
+--
+model = dict(roi_head=dict(mask_head=None, mask_roi_extractor=None))
+train_pipeline = [
+    dict(type='LoadImageFromFile'),
+    dict(type='LoadAnnotations', with_bbox=True, with_mask=False),
+    dict(type='Resize', scale=(64, 64), keep_ratio=True),
+    dict(type='RandomFlip', prob=0.5),
+    dict(type='PackDetInputs'),
+]
+train_dataloader = dict(dataset=dict(
+    _delete_=True, type='VOCDataset', data_root='DATA/',
+    ann_file='VOC2007/train.txt', data_prefix=dict(sub_data_root='VOC2007/'),
+    metainfo={{_base_.metainfo}}, pipeline=train_pipeline))
+val_evaluator = dict(metric='bbox')
+
+== masks_of_yolo mask open-mmlab/mmdetection#10193
+~ PIPE003.*YOLODataset.*KeyError.*CocoDataset
+train_dataloader = dict(dataset=dict(
+    _delete_=True, type='mmext.YOLODataset', ann_file='DATA/img_dir/train',
+    metainfo={{_base_.metainfo}}, pipeline={{_base_.train_pipeline}}))
+--
+train_dataloader = dict(dataset=dict(type='CocoDataset'))
+
+== boxes_for_masks mask open-mmlab/mmdetection#10961
+~ COCO016.*no annotation of the file has one
+train_dataloader = dict(dataset=dict(ann_file='annotations/boxes.json'))
+--
+train_dataloader = dict(dataset=dict(ann_file='annotations/train.json'))
+
+== all_pictures_too_small retina open-mmlab/mmdetection#3628
+~ CFG012.*0 of 8.*lower min_size
+train_dataloader = dict(dataset=dict(
+    filter_cfg=dict(filter_empty_gt=True, min_size=512)))
+--
+train_dataloader = dict(dataset=dict(
+    filter_cfg=dict(filter_empty_gt=True, min_size=32)))
+
+== mostly_empty retina open-mmlab/mmdetection#2691
+~ CFG012.*8 of 98.*filter_empty_gt=False
+train_dataloader = dict(dataset=dict(
+    ann_file='annotations/mostly_empty.json'))
+--
+train_dataloader = dict(dataset=dict(
+    ann_file='annotations/mostly_empty.json',
+    filter_cfg=dict(filter_empty_gt=False)))
+
+== joined_in_other_order retina open-mmlab/mmdetection#10499
+~ DATA009.*classes:.*in datasets\[1\].*another class
+part = dict(type='CocoDataset', data_root='DATA/',
+            ann_file='annotations/train.json',
+            data_prefix=dict(img='img_dir/train/'),
+            pipeline={{_base_.train_pipeline}})
+names = ('circle', 'square', 'triangle', 'star', 'ring', 'cross')
+parts = [dict(part, metainfo=dict(classes=names)),
+         dict(part, metainfo=dict(classes=names[::-1]))]
+train_dataloader = dict(dataset=dict(
+    _delete_=True, type='ConcatDataset', datasets=parts))
+--
+part = dict(type='CocoDataset', data_root='DATA/',
+            ann_file='annotations/train.json',
+            data_prefix=dict(img='img_dir/train/'),
+            metainfo={{_base_.metainfo}}, pipeline={{_base_.train_pipeline}})
+train_dataloader = dict(dataset=dict(
+    _delete_=True, type='ConcatDataset', datasets=[part, part]))
+
+== joined_to_evaluate retina open-mmlab/mmdetection#10474
+~ DATA009.*metrics fail
+part = dict(type='CocoDataset', data_root='DATA/', test_mode=True,
+            ann_file='annotations/val.json',
+            data_prefix=dict(img='img_dir/val/'),
+            pipeline={{_base_.test_pipeline}})
+names = ('circle', 'square', 'triangle', 'star', 'ring', 'cross')
+own = dict(classes=names, palette=[(20 * n, 0, 0) for n in range(6)])
+parts = [dict(part, metainfo=dict(classes=names)), dict(part, metainfo=own)]
+val_dataloader = dict(dataset=dict(
+    _delete_=True, type='ConcatDataset', datasets=parts))
+--
+
+== two_years retina open-mmlab/mmdetection#9195
+~ DATA009.*VOC2012.*ignore_keys
+old, new = [
+    dict(type='VOCDataset', data_root='DATA/', ann_file=f'{year}/train.txt',
+         data_prefix=dict(sub_data_root=f'{year}/'),
+         metainfo={{_base_.metainfo}}, pipeline={{_base_.train_pipeline}})
+    for year in ('VOC2007', 'VOC2012')]
+train_dataloader = dict(dataset=dict(
+    _delete_=True, type='ConcatDataset', datasets=[old, new]))
+--
 """
 
 CASES = parse_cases(_TEXT)

@@ -373,6 +373,19 @@ model = dict(pretrained='open-mmlab://resnet50_v1c', backbone=dict(
     pretrained='open-mmlab://resnet50_v1c'))
 --
 model = dict(pretrained=None, backbone=dict(pretrained=None))
+
+== joined_palettes psp open-mmlab/mmdetection#10474
+~ DATA009.*palette:.*in datasets\[1\].*refuses.*ignore_keys
+part = dict(type='BaseSegDataset', data_root='DATA/',
+            data_prefix=dict(img_path='img_dir/train',
+                             seg_map_path='ann_dir/train'),
+            pipeline={{_base_.train_pipeline}})
+names = dict(classes=('ground', 'circle', 'square', 'triangle', 'star',
+                      'ring', 'cross'))
+parts = [dict(part, metainfo={{_base_.metainfo}}), dict(part, metainfo=names)]
+train_dataloader = dict(dataset=dict(
+    _delete_=True, type='ConcatDataset', datasets=parts))
+--
 """
 
 CASES = parse_cases(_TEXT)

@@ -275,10 +275,12 @@ def _filter(data: DataSet, **filter_cfg) -> str:
     return 'train_dataloader.dataset.filter_cfg'
 
 
-@plant('CFG012', 'coco', 'voc')
+@plant('CFG012', 'coco', 'voc', 'yolo')
 def images_without_objects_are_left_out(data: DataSet) -> Planted:
     position = _filter(data, filter_empty_gt=True, min_size=16)
-    if data.kind == 'voc':
+    if data.kind == 'yolo':
+        data.annotation(2).write_text('')
+    elif data.kind == 'voc':
         for index in (2, 4):
             path = data.annotation(index)
             path.write_text(path.read_text().partition('<object>')[0])
@@ -305,7 +307,7 @@ def small_boxes_are_ignored(data: DataSet) -> Planted:
     return Planted(position=position, value='train', files=0)
 
 
-@plant('CFG012', 'coco', 'voc')
+@plant('CFG012', 'coco', 'voc', 'yolo')
 def all_images_are_too_small(data: DataSet) -> Planted:
     position = _filter(data, min_size=37)
     return Planted(position=position, value='train', files=0)

@@ -141,6 +141,21 @@ train_dataloader = dict(dataset=dict(data_prefix=prefix))
 cfg = dict(filter_empty_gts=True)  # here
 train_dataloader = dict(dataset=dict(filter_cfg=cfg))
 
+== DATA009 error key=train_dataloader.dataset.datasets names=palette
+part = dict(type='CocoDataset', ann_file='a.json',
+            pipeline={{_base_.train_pipeline}})
+black = dict(part, metainfo=dict(palette=[(0, 0, 0)] * 80))
+joined = dict(_delete_=True, type='mmengine.ConcatDataset',
+              datasets=[part, black])  # here
+train_dataloader = dict(dataset=joined)
+
+== DATA010 info key=train_dataloader.dataset.serialize_data
+with open('FOLDER/large.json', 'wb') as file:
+    file.truncate(2**28)
+file = dict(data_root='', ann_file='FOLDER/large.json')
+train_dataloader = dict(dataset=dict(
+    **file, serialize_data=False))  # here
+
 == DATA006 info key=train_dataloader.sampler.shuffle
 train_dataloader = dict(sampler=dict(shuffle=False))  # here
 
@@ -207,8 +222,8 @@ work_dir = 'FOLDER/small.py/a'  # here
 == HEAD001 error key=model.bbox_head.num_classes
 model = dict(bbox_head=dict(num_classes=79))  # here
 
-== HEAD002 warning key=model.auxiliary_head.num_classes base=segmentor
-model = dict(auxiliary_head=dict(num_classes=151))  # here
+== HEAD002 error key=model.bbox_head.num_classes
+model = dict(bbox_head=dict(num_classes=81))  # here
 
 == HEAD003 error key=val_dataloader.dataset
 from mmdet.datasets import CocoDataset

@@ -24,7 +24,6 @@ from .expectations import (
     why_left_out,
 )
 from .facts import (
-    ImageFacts,
     Sample,
     SampleFacts,
     VocFile,
@@ -192,8 +191,10 @@ def sample_facts(
             sample = annotated(sample, file, size, expected.classes)
             is_yolo = sample.annotation_kind == 'yolo'
             files['yolo' if is_yolo else 'annotation'] = file
-            if expected.filter_cfg and not is_yolo:
-                sample = _filtered(sample, file, image, expected)
+            if not is_yolo and (file.has_size or image is None):
+                size = file.width, file.height
+            if expected.filter_cfg and size is not None:
+                sample = _filtered(sample, size, expected)
         yield SampleFacts(split=split, sample=sample, **files)
 
 
@@ -236,15 +237,9 @@ def annotated(
 
 
 def _filtered(
-    sample: Sample,
-    file: VocFile,
-    image: ImageFacts | None,
-    expected: Expectations,
+    sample: Sample, size: tuple[int, int], expected: Expectations
 ) -> Sample:
-    """A sample, and what MMDetection's XMLDataset leaves out of it."""
-    size = file.width, file.height
-    if not file.has_size and image is not None:
-        size = image.width, image.height
+    """A sample, and what XMLDataset and YOLODataset leave out of it."""
     known = [box for box in sample.boxes if box.label >= 0]
     least = expected.filter_cfg.get('bbox_min_size', 0)
     num_small = 0

@@ -369,8 +369,15 @@ def _no_mask(facts: CocoFile, expected: Expectations) -> Findings:
         'the annotation has no segmentation, and LoadAnnotations with '
         "with_mask=True fails with KeyError: 'mask'"
     )
+    remedy = ''
+    if not np.any(facts.annotations.segmentation_kind):
+        message += '; no annotation of the file has one'
+        remedy = (
+            'export the annotations with outlines; or train on boxes alone, '
+            'with with_mask=False and a model without a mask head'
+        )
     mask = lacks_mask(facts, expected)
-    yield from _marked(facts, 'annotations', message, mask)
+    yield from _marked(facts, 'annotations', message, mask, remedy=remedy)
 
 
 @COCO.rule(

@@ -556,6 +556,10 @@ def _why_no_weight(weight: object) -> str:
     return ''
 
 
+# Share of the images of which it is likely that more were meant to be left.
+_FEW = 0.1
+
+
 @CFG.rule(
     'CFG012',
     title='images or boxes that filter_cfg leaves out of the training',
@@ -589,16 +593,27 @@ def left_out(totals: SplitTotals, expected: Expectations) -> Findings:
             f'; of {boxes:,} objects, {small:,} are ignored as narrower or '
             f'lower than bbox_min_size={least}'
         )
-    severity = Severity.INFO
+    severity, remedy = Severity.INFO, ''
     if small and small == boxes:
         text += '; nothing is left to learn'
+        severity = Severity.WARNING
+    if rest < _FEW * totals.num_samples:
         severity = Severity.WARNING
     if not rest:
         text += '; building an empty data set fails'
         severity = Severity.ERROR
+    if severity > Severity.INFO:
+        ways = {
+            ' min_size': 'lower min_size of filter_cfg',
+            'bbox_min_size': 'lower bbox_min_size of filter_cfg',
+            'filter_empty_gt': 'compare metainfo.classes with the names in '
+            'the annotations, letter by letter, or set filter_empty_gt=False',
+        }
+        remedy = '; '.join(way for key, way in ways.items() if key in text)
     yield new_finding(
         text,
         severity=severity,
+        remedy=remedy,
         key=f'{totals.split.partition("[")[0]}_dataloader.dataset.filter_cfg',
         value=totals.split,
     )

@@ -234,13 +234,15 @@ def compares_reduction(kind: Any) -> bool:
 
 
 def _filter_cfg(dataset: Any) -> dict[str, int]:
-    """What MMDetection's own ``filter_data`` will go by."""
+    """What MMDetection's own ``filter_data`` will go by, or that of YOLO."""
     form = form_of(dataset)
-    if form not in ('coco', 'voc') or dataset.test_mode:
+    if form not in ('coco', 'voc', 'yolo') or dataset.test_mode:
         return {}
     from mmdet.datasets import CocoDataset, XMLDataset
 
-    base = CocoDataset if form == 'coco' else XMLDataset
+    base = {'coco': CocoDataset, 'voc': XMLDataset}.get(
+        form, OWN_DATASETS.get('mmext.YOLODataset')
+    )
     if type(dataset).filter_data is not base.filter_data:
         return {}
     given = dataset.filter_cfg or {}

@@ -2,17 +2,27 @@
 
 import ast
 import inspect
+import os
 import textwrap
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import cache
+from pathlib import Path
 from typing import Any
 
-from mmengine.dataset import BaseDataset
+import numpy as np
+from mmengine.dataset import BaseDataset, ConcatDataset
+from mmengine.registry import DATASETS, DefaultScope
 from torch.utils.data import IterableDataset
 
 from ...config import (
     DELETE,
     OLD_LOADER_KEYS,
+    ConfigNode,
+    copy_tree,
+    dataset_configs,
+    default_of,
+    inner_dataset_configs,
     takes,
     unknown_loader_keys,
 )
@@ -20,7 +30,9 @@ from ...findings import Finding, Severity
 from .loops import training_length
 from .registry import DATA, new_finding
 from .subject import (
+    NO_CLASSES,
     SPLITS,
+    TEXTS,
     Subject,
     as_mapping,
     change,
@@ -365,3 +377,196 @@ def unread_filter(subject: Subject) -> Iterator[Finding]:
                 severity=Severity.WARNING if sure else Severity.INFO,
                 **subject.renaming(path, sure),
             )
+
+
+# What Pascal VOC's data sets have of the year, and keys that are for drawings.
+_YEAR = 'dataset_type'
+_FREE = ('palette', _YEAR)
+
+
+@DATA.rule(
+    'DATA009',
+    title='the parts of a joined data set have different metainfo',
+    severity=Severity.ERROR,
+    remedy='set the same metainfo in all parts, key by key',
+    fix='set ignore_keys, where only drawings and names of data sets differ',
+)
+def parts_differ(subject: Subject) -> Iterator[Finding]:
+    """MMEngine's ``ConcatDataset`` refuses them.
+
+    The metainfo of MMDetection's is a list then, which metrics and
+    :func:`mmdet.apis.init_detector` cannot read.
+    """
+    for split in SPLITS:
+        for join in subject.below(f'{split}_dataloader', 'dataset'):
+            kind = subject.component(join)
+            if inspect.isclass(kind) and issubclass(kind, ConcatDataset):
+                refuses = kind.__init__ is ConcatDataset.__init__
+                lists = kind.__init__.__module__.startswith('mmdet.')
+                if refuses or (lists and not _reads_lists(subject, split)):
+                    yield from _differing(subject, join, refuses)
+
+
+def _reads_lists(subject: Subject, split: str) -> bool:
+    """Whether classes are texts, or each part is evaluated by itself."""
+    if split == 'train':
+        model = as_mapping(subject.top.get('model'))
+        return any(key in model for key in TEXTS)
+    return any(
+        kind_of(node.cfg) == 'MultiDatasetsEvaluator'
+        for node in subject.below(f'{split}_evaluator')
+    )
+
+
+def _differing(
+    subject: Subject, join: ConfigNode, refuses: bool
+) -> Iterator[Finding]:
+    """What comes of keys in which a part is not like the first."""
+    ignored = join.cfg.get('ignore_keys') or []
+    ignored = [ignored] if isinstance(ignored, str) else list(ignored)
+    infos = _metainfos(join)
+    if not infos:
+        return
+    parts: dict[str, int] = {}
+    for key in dict.fromkeys(key for info in infos for key in info):
+        for number, info in enumerate(infos):
+            if not _is_same(info.get(key), infos[0].get(key)):
+                parts.setdefault(key, number)
+    keys = [key for key in parts if key not in ignored]
+    trains, path = join.path[0].startswith('train'), (*join.path, 'datasets')
+    names = [
+        infos[number].get('classes') or ()
+        for number in (0, parts.get('classes', 0))
+    ]
+    exchanged = any(a != b for a, b in zip(*names)) and not any(
+        kind_of(node.cfg) == 'LoadEmptyAnnotations'
+        for node in subject.below(*path)
+    )
+    severity = Severity.ERROR
+    if keys and refuses:
+        effect = 'ConcatDataset refuses that'
+    elif keys and not trains:
+        effect = 'ConcatDataset has a list for metainfo, and metrics fail'
+    elif exchanged:
+        keys = ['classes']
+        effect = 'the same label is another class in each part'
+    elif keys:
+        severity = Severity.WARNING
+        effect = (
+            'ConcatDataset has a list for metainfo, which goes into '
+            'checkpoints, and init_detector fails at it'
+        )
+    else:
+        return
+    texts = []
+    for key in keys:
+        one, other = (infos[number].get(key) for number in (0, parts[key]))
+        texts.append(
+            f'{key}: {_brief(one, other)} in datasets[0], '
+            f'{_brief(other, one)} in datasets[{parts[key]}]'
+        )
+    free = [key for key in keys if key in _FREE]
+    # A label_map follows from the classes.
+    must = [key for key in keys if key not in (*_FREE, 'label_map')]
+    ways = [f'the same {", ".join(must)} in all parts'] if must else []
+    if free:
+        way = f'ignore_keys={[*ignored, *free]} of the {kind_of(join.cfg)}'
+        same = ', or the same palette in all parts'
+        ways.append(way + (same if 'palette' in free else ''))
+    yield new_finding(
+        f'{"; ".join(texts)}; {effect}',
+        path=path,
+        severity=severity,
+        names=tuple(keys),
+        remedy=f'set {", and ".join(ways)}' if ways else '',
+        options=change((*join.path, 'ignore_keys'), [*ignored, *keys])
+        if free == keys
+        else {},
+    )
+
+
+def _metainfos(join: ConfigNode) -> list[Mapping]:
+    """Metainfo of the parts, made without their files; empty if not known."""
+    infos = []
+    with (
+        suppress(AssertionError, StopIteration, *NO_CLASSES),
+        DefaultScope.overwrite_default_scope(join.scope),
+    ):
+        for part in join.cfg['datasets']:
+            leaves = (own for _, own in dataset_configs(part))
+            leaf = next(
+                own for own in leaves if not inner_dataset_configs(own)
+            )
+            infos.append(
+                DATASETS.build(
+                    {**copy_tree(leaf), 'lazy_init': True, 'pipeline': []}
+                ).metainfo
+            )
+        return infos
+    return []
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """As both kinds of ``ConcatDataset`` compare."""
+    if type(one) is not type(other):
+        return False
+    same = one == other
+    return same if isinstance(same, bool) else bool(np.all(same))
+
+
+def _brief(value: Any, other: Any) -> str:
+    """A value in words, of a sequence the first that is not as in another."""
+    if value is None:
+        return 'none'
+    if not isinstance(value, list | tuple):
+        return repr(value)
+    text = f'a {type(value).__name__} of {len(value)}'
+    if type(value) is type(other):
+        for index, pair in enumerate(zip(value, other)):
+            if pair[0] != pair[1]:
+                return f'{text} with {pair[0]!r} at {index}'
+    return text
+
+
+# Bytes of dicts and numbers of Python for each byte of JSON as it is exported;
+# of indented files it is less.
+_GROWTH = 4
+_GIB = 2**30
+
+
+@DATA.rule(
+    'DATA010',
+    title='each worker of a data loader copies the annotations',
+    severity=Severity.INFO,
+    remedy='set serialize_data=True, which workers share, or fewer workers',
+    fix='set serialize_data=True, where the memory of this machine is too '
+    'small',
+)
+def copied_annotations(subject: Subject) -> Iterator[Finding]:
+    """Workers count references to the samples, which copies their memory."""
+    memory = os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE')
+    for split in SPLITS:
+        name = f'{split}_dataloader'
+        workers = as_mapping(subject.top.get(name)).get('num_workers', 0)
+        for section in subject.below(name, 'dataset'):
+            kind, cfg = subject.component(section), section.cfg
+            if not inspect.isclass(kind) or not issubclass(kind, BaseDataset):
+                continue
+            default = default_of(kind, 'serialize_data')
+            file = Path(cfg.get('data_root') or '', cfg.get('ann_file') or '')
+            serial = cfg.get('serialize_data', default) is not False
+            if serial or not file.is_file():
+                continue
+            size = file.stat().st_size * _GROWTH
+            total = size * (1 + workers)
+            if workers and total > _GIB:
+                path = (*section.path, 'serialize_data')
+                yield new_finding(
+                    f'serialize_data=False: {workers} workers and the process '
+                    f'itself have about {size / _GIB:.1f} GiB each of '
+                    f'{file.name}, together {total / _GIB:.1f} GiB, of '
+                    f'{memory / _GIB:.1f} GiB of this machine',
+                    path=path,
+                    severity=Severity.WARNING if total > memory else None,
+                    options=change(path, True) if total > memory else {},
+                )

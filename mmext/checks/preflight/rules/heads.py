@@ -1,5 +1,6 @@
 """Numbers of classes in heads and in the data, and losses of heads."""
 
+import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from ...findings import Finding, Severity
 from .registry import HEAD, LOSS, new_finding
 from .subject import (
     SPLITS,
+    TEXTS,
     Subject,
     as_mapping,
     change,
@@ -25,10 +27,9 @@ from .subject import (
 )
 
 # Besides those by which a model is judged when it is built.
-_MORE = r'model\.(auxiliary_head|roi_head\.mask_head)(\[.*)?$'
+_MORE = r'model\.(auxiliary_head|(detector\.)?roi_head\.mask_head)(\[.*)?$'
 # Models that have one of these count something else than classes of the data.
-_TEXTS = ('language_model', 'text_encoder')
-_OTHER_COUNTS = ('panoptic_fusion_head', 'panoptic_head', *_TEXTS)
+_OTHER_COUNTS = ('panoptic_fusion_head', 'panoptic_head', *TEXTS)
 # Heads that tell edges from the rest.
 _EDGE_HEADS = ('STDCHead',)
 # Their files have fewer names than they: MMDetection's converters of
@@ -48,12 +49,16 @@ def _counts(subject: Subject) -> dict[str, int]:
         # Its keys are looked up as attributes, as those of a built one.
         built = subject.cfg.model
     elif (
-        any(key in model for key in _TEXTS)
+        any(key in model for key in TEXTS)
         or class_vocabulary(built, training=True) is not None
     ):
         return {}
+    inner = ''
+    if _is_semi_supervised(subject):
+        # Student and teacher are built of the same config.
+        built, inner = subject.cfg.model.detector, '.detector'
     counts = {
-        f'{head.location}.num_classes': head.num_classes
+        f'model{inner}{head.location[5:]}.num_classes': head.num_classes
         for head in heads_of_model(built)
     }
     for section in () if otherwise else subject.below('model'):
@@ -68,6 +73,14 @@ def _counts(subject: Subject) -> dict[str, int]:
         if isinstance(count, int):
             counts[f'{key}.num_classes'] = count
     return counts
+
+
+def _is_semi_supervised(subject: Subject) -> bool:
+    """Whether MMDetection's detector holds another twice."""
+    node = next(subject.below('model'), None)
+    kind = node and subject.component(node)
+    bases = inspect.getmro(kind) if inspect.isclass(kind) else ()
+    return 'SemiBaseDetector' in {base.__name__ for base in bases}
 
 
 def _model(subject: Subject) -> Mapping:
@@ -112,14 +125,44 @@ def too_few_classes(subject: Subject) -> Iterator[Finding]:
 @HEAD.rule(
     'HEAD002',
     title='a head has more classes than the data',
-    severity=Severity.WARNING,
+    severity=Severity.ERROR,
     remedy='set num_classes to the number of classes of the data, or '
     'metainfo.classes of the data set to those of the model',
     fix=_FIX,
 )
 def too_many_classes(subject: Subject) -> Iterator[Finding]:
-    """Some are never trained, and the evaluation lacks their names."""
+    """Some are never trained, and the evaluation lacks their names.
+
+    An error with COCO's metric, which looks up a category by each label.
+    """
     yield from _differing(subject, fewer=False)
+
+
+def _coco_fails(subject: Subject, split: str, num_labels: int) -> str:
+    """How COCO's metric of a split ends, where labels exceed its classes."""
+    names = subject.classes(split)
+    for node in subject.below(f'{split}_evaluator'):
+        metric = subject.component(node)
+        bases = inspect.getmro(metric) if inspect.isclass(metric) else ()
+        kinds = {base.__name__ for base in bases}
+        if 'CocoMetric' not in kinds:
+            continue
+        # That of LVIS has a label for each category of the file.
+        whole = 'LVISMetric' in kinds and _named_at(subject, split)
+        if names and len(names) < num_labels and not whole:
+            return (
+                f'; {join_key(node.path)} ends with an IndexError at the '
+                'first object that is predicted with a label above '
+                f'{len(names) - 1}'
+            )
+    return ''
+
+
+def _predicts(subject: Subject, key: str) -> bool:
+    """Whether the labels of predictions are those of a head."""
+    if 'query_head' in _model(subject):
+        return key.startswith('model.query_head.')
+    return not re.match(_MORE, key.removesuffix('.num_classes'))
 
 
 def _differing(subject: Subject, fewer: bool) -> Iterator[Finding]:
@@ -142,16 +185,31 @@ def _differing(subject: Subject, fewer: bool) -> Iterator[Finding]:
         except (KeyError, IndexError, TypeError):
             left = bool(said)
         ways = [f'set it to {len(names)}', f'set {where} to the {count} names']
+        if key == 'model.num_classes' and 'panoptic_head' in _model(subject):
+            path, left = ('model', 'panoptic_head'), False
+            key = 'num_things_classes + num_stuff_classes'
+            ways[0] = (
+                f'set them to {len(names)} in all, in panoptic_head and '
+                'panoptic_fusion_head'
+            )
         if not said:
             ways.reverse()
+        ends = [
+            _coco_fails(subject, split, count)
+            for split in SPLITS
+            if _predicts(subject, key)
+        ]
+        fatal = next(filter(None, ends), '')
         yield new_finding(
             f'{key} is {count}, {_why(count, names)}'
             + (
                 ''
                 if said
                 else ', by the names that the data set has of itself'
-            ),
+            )
+            + fatal,
             path=path,
+            severity=Severity.ERROR if fewer or fatal else Severity.WARNING,
             names=names[:_SHOWN],
             options=change(path, len(names)) if left else {},
             remedy=', or '.join(ways)
@@ -201,6 +259,7 @@ def other_classes(subject: Subject) -> Iterator[Finding]:
                 f'{first[index]!r}'
             )
         same = set(own) == set(first)
+        fatal = _coco_fails(subject, split, len(first))
         # Another kind of data set may be judged by names of its own.
         forgotten = (
             named != ''
@@ -214,9 +273,11 @@ def other_classes(subject: Subject) -> Iterator[Finding]:
             for path, _ in _datasets(subject, split):
                 options |= change((*path, 'metainfo', 'classes'), first)
         yield new_finding(
-            f'{split}_dataloader has {what}',
+            f'{split}_dataloader has {what}{fatal}',
             path=(f'{split}_dataloader', 'dataset'),
-            severity=Severity.ERROR if same or forgotten else Severity.INFO,
+            severity=Severity.ERROR
+            if same or forgotten or fatal
+            else Severity.INFO,
             options=options,
         )
 

@@ -121,12 +121,18 @@ def without_known(
     in it are others to all that looks at the data.
     """
     locations = {(finding.rule, finding.key) for finding in known}
-    misnamed = _MISNAMED & {finding.rule for finding in known}
+    joins = [finding for finding in known if finding.rule == 'DATA009']
+    misnamed = _MISNAMED & {finding.rule for finding in known} or any(
+        'classes' in join.names for join in joins
+    )
     new = []
     for finding in findings:
         same = _SAME.get(finding.rule, ())
         said = {(rule, finding.key) for rule in (finding.rule, *same)}
-        if not (said & locations or (same and misnamed)):
+        refused = finding.rule == 'READ001' and any(
+            join.key.startswith(finding.key) for join in joins
+        )
+        if not (said & locations or (same and misnamed) or refused):
             new.append(finding)
     return new
 

@@ -4,6 +4,8 @@ import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from mmengine.dataset import BaseDataset
+
 from ...config import ConfigNode, inner_dataset_configs, join_key
 from ...findings import Finding, Severity
 from .registry import PIPE, new_finding
@@ -14,6 +16,7 @@ from .subject import (
     change,
     kind_of,
     names_key,
+    sources,
 )
 
 # Heads that read gt_edge_map, by the name of the class or of one it inherits.
@@ -127,14 +130,37 @@ def wrong_edges(subject: Subject) -> Iterator[Finding]:
     'PIPE003',
     title='the model learns masks or boxes, and none are loaded',
     severity=Severity.ERROR,
-    remedy='set with_mask=True, or with_bbox=True, of LoadAnnotations',
+    remedy='set with_mask=True, or with_bbox=True, of LoadAnnotations, and '
+    'use a data set that reads outlines',
 )
 def not_loaded(subject: Subject) -> Iterator[Finding]:
-    """A head of MMDetection without ``with_mask`` or ``with_bbox``."""
+    """A head of MMDetection without ``with_mask`` or ``with_bbox``.
+
+    And masks of a data set that reads boxes alone.
+    """
     model = as_mapping(subject.top.get('model'))
     # One-stage models may learn masks from boxes.
     masks = as_mapping(model.get('roi_head')).get('mask_head')
     boxes = model.get('bbox_head') or model.get('rpn_head')
+    maskless = dict(_steps_without_masks(subject))
+    for path, kind in maskless.items():
+        loads = subject.at(path).get('with_mask')
+        if loads or (masks and path[0].startswith('train')):
+            does = "with_mask=True fails with KeyError: 'mask'"
+            yield new_finding(
+                f'{kind.__name__} reads boxes and no outlines: '
+                f'{does if loads else "the mask_head has nothing to learn"}',
+                path=path,
+                remedy='read a file in the format of COCO that has a '
+                'segmentation of each object, with a CocoDataset; or train '
+                'on boxes alone, with with_mask=False'
+                + (
+                    ', and mask_head=None and mask_roi_extractor=None of '
+                    'the roi_head'
+                    if masks
+                    else ''
+                ),
+            )
     if not masks and not boxes:
         return
     for path, steps, names in _pipelines(subject):
@@ -144,6 +170,7 @@ def not_loaded(subject: Subject) -> Iterator[Finding]:
             continue
         at = names.index('LoadAnnotations')
         step = as_mapping(steps[at])
+        masks = masks and (*path, at) not in maskless
         for head, key, default in (
             (masks and 'mask_head', 'with_mask', False),
             (boxes and 'head for boxes', 'with_bbox', True),
@@ -155,6 +182,32 @@ def not_loaded(subject: Subject) -> Iterator[Finding]:
                     path=(*path, at),
                     remedy=f'set {key}=True of LoadAnnotations',
                 )
+
+
+def _steps_without_masks(subject: Subject) -> Iterator[tuple[tuple, type]]:
+    """``LoadAnnotations`` of data sets whose code gives no mask, and these."""
+    for split in SPLITS:
+        for section in subject.below(f'{split}_dataloader', 'dataset'):
+            kind = subject.component(section)
+            bases = inspect.getmro(kind) if inspect.isclass(kind) else ()
+            if (
+                'BaseDetDataset' not in {base.__name__ for base in bases}
+                # MMEngine's own reader gives what its file has.
+                or kind.load_data_list is BaseDataset.load_data_list
+            ):
+                continue
+            code = set(sources(kind) or ['mask']) - set(sources(BaseDataset))
+            if any('mask' in text for text in code):
+                continue
+            for index, step in enumerate(section.cfg.get('pipeline') or ()):
+                path = (*section.path, 'pipeline', index)
+                node = ConfigNode(path, as_mapping(step), section.scope)
+                step = subject.component(node)
+                module = getattr(step, '__module__', '')
+                if not module.startswith(('mmcv.', 'mmdet.')):
+                    break  # It may make masks.
+                if step.__name__ == 'LoadAnnotations':
+                    yield path, kind
 
 
 @PIPE.rule(

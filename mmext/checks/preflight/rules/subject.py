@@ -37,6 +37,8 @@ from ...config import (
 from ..sandbox import plain_name
 
 SPLITS = ('train', 'val', 'test')
+# Keys of models whose classes are texts.
+TEXTS = ('language_model', 'text_encoder')
 # Names with fewer letters are near to too many others.
 _LONG_NAME = 6
 _SHORT_WORD = 5
@@ -49,7 +51,7 @@ _OF_ANY_NAME = (
     inspect.Parameter.VAR_KEYWORD,
 )
 # What looking up a data set raises that is not as its class wants it.
-_NO_CLASSES = (
+NO_CLASSES = (
     AttributeError,
     ImportError,
     KeyError,
@@ -350,7 +352,7 @@ class Subject:
                 own.default_scope = self.cfg.default_scope
             # Of data without classes; what else is wrong with them is said
             # by other rules.
-            with suppress(*_NO_CLASSES):
+            with suppress(*NO_CLASSES):
                 names = tuple(read_config_classes(own))
         self._classes[split] = names
         return names

@@ -477,3 +477,22 @@ def test_names_what_a_split_lacks(name):
     (finding,) = lint({name: None}, 'LOOP001')
     assert finding.names == (name,)
     assert name not in finding.key
+
+
+def test_copies_of_annotations_beyond_memory(tmp_path):
+    """4 TiB of zeros, which no disk has to hold."""
+    path = tmp_path / 'large.json'
+    with path.open('wb') as file:
+        file.truncate(2**42)
+    changes = {
+        'train_dataloader.dataset.ann_file': str(path),
+        'train_dataloader.dataset.serialize_data': False,
+    }
+    (finding,) = lint(changes, 'DATA010')
+    assert finding.severity.name == 'WARNING'
+    assert list(finding.options.values()) == [True]
+    assert '2 workers' in finding.message
+    assert 'together 49152.0 GiB' in finding.message
+    changes['train_dataloader.num_workers'] = 0
+    changes['train_dataloader.persistent_workers'] = False
+    assert lint(changes, 'DATA010') == []

@@ -1,6 +1,7 @@
 """Numbers of classes in heads and in the data."""
 
 import pytest
+from helpers.corpus_bases import CONFIGS
 from helpers.lint_findings import changed, lint
 from mmengine.config import Config
 from torch import nn
@@ -30,6 +31,29 @@ def test_a_built_model_with_texts_for_classes():
     model.query_head = nn.Module()
     model.query_head.class_vocabulary = lambda training: ()
     assert lint(BOTH, 'HEAD', model=model) == []
+
+
+def test_things_and_stuff_of_a_built_model():
+    """Mask2Former takes no num_classes, which it has."""
+    model = nn.Module()
+    model.num_classes = 80
+    head = {'num_things_classes': 80, 'num_stuff_classes': 0}
+    changes = {**BOTH, 'model.panoptic_head': head}
+    (finding,) = lint(changes, 'HEAD', model=model)
+    assert (finding.rule, finding.key) == ('HEAD002', 'model.panoptic_head')
+    assert 'set them to 3' in finding.remedy
+    assert finding.options == {}
+
+
+def test_the_detector_of_a_semi_supervised_one():
+    name = 'soft-teacher_faster-rcnn_r50-caffe_fpn_180k_semi-0.1-coco.py'
+    cfg = Config.fromfile(CONFIGS['mmdet'] / 'soft_teacher' / name)
+    parts = cfg.train_dataloader.dataset.datasets
+    for part in (*parts, cfg.val_dataloader.dataset):
+        part.metainfo = {'classes': CLASSES}
+    (finding,) = lint(cfg, 'HEAD002')
+    key = 'model.detector.roi_head.bbox_head.num_classes'
+    assert (finding.key, finding.severity.name) == (key, 'ERROR')
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,8 @@ def environ(monkeypatch):
 # it takes more than a config.
 MENDED = {
     *('ARG001', 'ARG002', 'CKPT004', 'DATA001', 'DATA002', 'DATA003'),
-    *('DATA004', 'DATA005', 'DATA007', 'DATA008', 'DDP001', 'DDP002'),
+    *('DATA004', 'DATA005', 'DATA007', 'DATA008', 'DATA009', 'DDP001'),
+    'DDP002',
     *('DDP007', 'DDP008', 'DDP009', 'EVAL002', 'HEAD006', 'HOOK001'),
     *('IGN002', 'IGN005', 'IGN006', 'KEY001', 'KEY003', 'KEY005'),
     *('LOOP004', 'LOSS002', 'OPT006', 'PIPE001', 'SCHED001'),
