@@ -82,8 +82,6 @@ from .sandbox import (
 _OF_SPLIT = ('dataloader', 'cfg', 'evaluator')
 _SEES_DATA = ('model', 'evaluator', 'dataloader')
 _ITERATIONS = 2
-# Samples of the first one, which shows how long others take.
-_SMALL = 2
 # A prediction takes about this part of a training step.
 _OF_STEP = 0.4
 _MAX_ATTEMPTS = 32
@@ -285,30 +283,22 @@ class _Run:
     # Batches ----------------------------------------------------------------
 
     def _batches(self, split: str) -> Iterator[Any]:
-        """What a loop gets of a split; small batches show what others take.
+        """What a loop gets of a split, for as many iterations as it takes.
 
-        A batch is left out whose step would take too long.
+        The first batch of a training is made up and small, and shows how long
+        others take; one that would take too long is left out.
         """
-        loader = self.cfg.get(f'{split}_dataloader') or {}
-        size = loader.get('batch_size')
-        size = size if isinstance(size, int) and size > 0 else 1
-        first = min(size, _SMALL)
-        small = self._made_up(split, first) if split == 'train' else []
+        known = split in self.loaders.known
+        small = self._made_up(split) if split == 'train' or not known else []
         # Those that take a step are changed by it.
         yield from copy.deepcopy(small)
-        others, text = iter(()), f'the batch size of {split}_dataloader'
-        if split in self.loaders.known:
-            others, text = self._real(split), f'data of {split}_dataloader'
-        elif split != 'train' or first < size:
-            others = iter(self._made_up(split, size))
-        for batch in others:
-            if not self._has_time(split, batch, text):
+        for batch in self._real(split) if known else ():
+            if not self._has_time(split, batch):
                 self.pictures = ''
                 break
             small = small or [batch] * (split == 'train')
             yield copy.deepcopy(batch)
-        # For iterations that there is no other batch for.
-        yield from copy.deepcopy(small)
+        yield from copy.deepcopy(small * (split == 'train'))
 
     def _real(self, split: str) -> Iterator[Any]:
         """Batches of the data, one of a training."""
@@ -316,12 +306,9 @@ class _Run:
             batch, self.pictures = self.loaders.batch(split, indices)
             yield batch
 
-    def _made_up(self, split: str, size: int) -> list[Any]:
-        """A batch of that size as the pipeline packs it; none if unknown.
-
-        It is as large as small pictures need.
-        """
-        built, batches, size = self.built, [], max(size, self.least)
+    def _made_up(self, split: str) -> list[Any]:
+        """A small batch as the pipeline packs it; none if that is unknown."""
+        built, size = self.built, self.least
         with suppress(CannotBuildError):
             if split == 'train':
                 if built.task == 'data set' and split in self.loaders.known:
@@ -340,10 +327,10 @@ class _Run:
                 built.recipe.declared_size,
             )
             if recipe.task != 'data set':
-                batches = [fake_batch(recipe, 'normal', batch_size=size)]
-        return batches
+                return [fake_batch(recipe, 'normal', batch_size=size)]
+        return []
 
-    def _has_time(self, split: str, batch: Any, text: str) -> bool:
+    def _has_time(self, split: str, batch: Any) -> bool:
         """Whether a batch will be through before the time is over."""
         needed = self.pace * _pixels(batch)
         if split != 'train':
@@ -352,8 +339,8 @@ class _Run:
         if needed <= left:
             return True
         self.result.not_done.append(
-            f'nothing was run with {text}: a batch takes about {needed:.0f} '
-            f's, and {left:.0f} s are left of --miniature'
+            f'nothing was run with data of {split}_dataloader: a batch takes '
+            f'about {needed:.0f} s, and {left:.0f} s are left of --miniature'
         )
         return False
 
@@ -556,6 +543,8 @@ class _Run:
             'wrap_model': lambda self, cfg, model: model,
             # They are initialised, and those of a file are left out.
             '_init_model_weights': lambda self: None,
+            # It asks for compilers.
+            '_log_env': lambda self, env_cfg: None,
         }
         return type(kind.__name__, (kind,), methods)
 
