@@ -300,29 +300,28 @@ def dry_run_model(
     if lazy:
         # They cannot be put back as they were.
         return DryRun(steps={}, lazy=lazy, config=config)
-    with restored(model, optimizers):
-        for index, (kind, given) in enumerate(batches.items()):
-            number = steps
-            if index and later_steps:
-                number, given = later_steps, given[:later_steps]
-            # Each kind begins with the same weights and random numbers.
-            with restored(model, optimizers):
-                model.train()
-                records[kind], crash = _run_kind(
-                    model,
-                    kind,
-                    given,
-                    number,
-                    optimizers,
-                    own_backward(optim_wrapper),
-                    cfg,
-                )
-            crashes += [crash] if crash is not None else []
-            # What one kind has left must not fail with the next one.
-            for tensors in kept_tensors(model).values():
-                for tensor in tensors:
-                    if not tensor._is_view():
-                        tensor.detach_()
+    for index, (kind, given) in enumerate(batches.items()):
+        number = steps
+        if index and later_steps:
+            number, given = later_steps, given[:later_steps]
+        # Each kind begins with the same weights and random numbers.
+        with restored(model, optimizers):
+            model.train()
+            records[kind], crash = _run_kind(
+                model,
+                kind,
+                given,
+                number,
+                optimizers,
+                own_backward(optim_wrapper),
+                cfg,
+            )
+        crashes += [crash] if crash is not None else []
+        # What one kind has left must not fail with the next one.
+        for tensors in kept_tensors(model).values():
+            for tensor in tensors:
+                if not tensor._is_view():
+                    tensor.detach_()
     weights = (
         (name, getattr(module, 'loss_weight', None))
         for name, module in model.named_modules()

@@ -254,7 +254,10 @@ def is_finite(tensor: Tensor) -> bool:
     """Whether no value of a tensor of any layout is infinite or NaN."""
     if tensor.layout is not torch.strided:
         tensor = tensor.to_dense()
-    return bool(tensor.isfinite().all())
+    if not tensor.is_floating_point() or not tensor.numel():
+        return bool(tensor.isfinite().all())
+    # One pass; NaN is both.
+    return bool(torch.stack(tensor.aminmax()).isfinite().all())
 
 
 def own_backward(optim_wrapper: Any) -> Callable[[Tensor], None] | None:
