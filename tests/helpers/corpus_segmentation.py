@@ -89,6 +89,14 @@ model = dict(decode_head=dict(loss_decode=dict(
 model = dict(decode_head=dict(loss_decode=dict(
     use_sigmoid=False, class_weight=[1, 1, 1, 1, 1, 2, 1])))
 
+== weights_of_labelled psp open-mmlab/mmsegmentation#3492
+~ LOSS006
+model = dict(decode_head=dict(loss_decode=dict(
+    class_weight=[1.0] * 6 + [2.0], avg_non_ignore=True)))
+--
+model = dict(decode_head=dict(loss_decode=dict(class_weight=[1.0] * 6 + [2.0],
+                                               avg_non_ignore=False)))
+
 == ignore_index_of_the_loss psp open-mmlab/mmsegmentation#554
 ~ ignore_index
 model = dict(decode_head=dict(loss_decode=dict(ignore_index=6)))

@@ -309,6 +309,12 @@ head = dict(loss_decode=dict(_delete_=True, **loss,
                              class_weight=[1.0] * 150))  # here
 model = dict(auxiliary_head=head)
 
+== LOSS006 error key=model.auxiliary_head.loss_decode.avg_non_ignore \
+    base=segmentor also=STEP001
+loss = dict(type='mmseg.CrossEntropyLoss', class_weight=[1.0] * 150,
+            avg_non_ignore=True)  # here
+model = dict(auxiliary_head=dict(loss_decode=dict(_delete_=True, **loss)))
+
 == PIPE001 error key=train_dataloader.dataset.pipeline base=edges also=STEP001
 train_dataloader = dict(dataset=dict(pipeline=[  # here
     dict(type='LoadImageFromFile'), dict(type='LoadAnnotations'),

@@ -2,7 +2,11 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
+
+import torch
 
 from ....utils.label_spec import class_vocabulary, heads_of_model
 from ...config import (
@@ -457,3 +461,45 @@ def weighted_sigmoid(subject: Subject) -> Iterator[Finding]:
                 'unless a row has so many pixels',
                 path=(*section.path, 'class_weight'),
             )
+
+
+@LOSS.rule(
+    'LOSS006',
+    title='class weights fail where ignored pixels do not count',
+    severity=Severity.ERROR,
+    remedy='set avg_non_ignore=False: with class_weight the mean is over '
+    'labelled pixels in any case',
+    fix='set avg_non_ignore=False, which computes the same',
+)
+def weights_of_labelled(subject: Subject) -> Iterator[Finding]:
+    """``class_weight`` and ``avg_non_ignore`` of MMSegmentation."""
+    for section in _losses(subject):
+        kind, loss = subject.component(section), section.cfg
+        if (
+            loss.get('class_weight')
+            and loss.get('avg_non_ignore')
+            and not loss.get('use_sigmoid')
+            and not loss.get('use_mask')
+            and loss.get('reduction', 'mean') == 'mean'
+            and getattr(kind, '__module__', '').startswith('mmseg.')
+            and kind.__name__ == 'CrossEntropyLoss'
+            and _fails_with_weights(kind)
+        ):
+            path = (*section.path, 'avg_non_ignore')
+            yield new_finding(
+                'class_weight with avg_non_ignore=True: this version of mmseg '
+                'leaves ignored pixels out twice, which ends the first step '
+                'with an IndexError',
+                path=path,
+                options=change(path, False),
+            )
+
+
+@cache
+def _fails_with_weights(kind: type) -> bool:
+    """Whether a loss of MMSegmentation fails with both, as that of 1.2.0."""
+    loss = kind(class_weight=[1.0], avg_non_ignore=True)
+    with suppress(IndexError):
+        loss(torch.zeros(1, 1, 1, 1), torch.zeros(1, 1, 1, dtype=torch.long))
+        return False
+    return True
