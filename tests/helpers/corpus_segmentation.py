@@ -166,11 +166,22 @@ model = dict(decode_head=dict(in_channels=128))
 model = dict(decode_head=dict(in_channels=32))
 
 == one_image psp open-mmlab/mmsegmentation#272
-~ batch_size
-~ more than 1 value per channel
+~ batch_size.*more than 1 value per channel
 train_dataloader = dict(batch_size=1)
 --
 train_dataloader = dict(batch_size=2)
+
+== one_image_is_left psp open-mmlab/mmsegmentation#401
+~ NORM003.*drop_last
+train_dataloader = dict(
+    batch_size=3, sampler=dict(type='DefaultSampler'),
+    dataset=dict(_delete_=True, type='RepeatDataset', times=2,
+                 dataset={{_base_.train_dataloader.dataset}}))
+--
+train_dataloader = dict(
+    batch_size=3, sampler=dict(type='DefaultSampler'), drop_last=True,
+    dataset=dict(_delete_=True, type='RepeatDataset', times=2,
+                 dataset={{_base_.train_dataloader.dataset}}))
 
 == mosaic_without_wrapper psp open-mmlab/mmsegmentation#1677
 ~ MultiImageMixDataset

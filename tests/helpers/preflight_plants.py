@@ -492,6 +492,12 @@ env_cfg = dict(cudnn_benchmark=False)
 == NORM001 warning base=planted names=planted.norm
 model = dict(mistake='norm twice')
 
+== NORM003 error key=train_dataloader.batch_size base=segmentor \
+    names=decode_head.psp_modules. also=LOOP006
+norm_cfg = dict(type='BN')
+model = dict(decode_head=dict(norm_cfg=norm_cfg))
+train_dataloader = dict(batch_size=1)  # here
+
 == WORLD001 error base=planted also=LOOP006 argv=--world=2
 model = dict(mistake='extra alone')
 

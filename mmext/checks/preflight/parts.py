@@ -23,7 +23,7 @@ from warnings import catch_warnings, simplefilter
 
 import torch
 from mmengine.config import Config
-from mmengine.dataset import BaseDataset, Compose
+from mmengine.dataset import BaseDataset, Compose, DefaultSampler
 from mmengine.hooks import EMAHook
 from mmengine.logging import MessageHub, MMLogger
 from mmengine.optim import OptimWrapper, OptimWrapperDict
@@ -96,7 +96,7 @@ class Failure(NamedTuple):
 
 def build_parts(
     cfg: Config, built: Built | None, *, read_data: bool = False
-) -> tuple[list[Failure], list[str]]:
+) -> tuple[list[Failure], list[str], int]:
     """Build what a runner would build beside the model; keep nothing of it.
 
     Args:
@@ -110,12 +110,13 @@ def build_parts(
 
     Returns:
         What failed, and what could not be looked at, in words: missing data
-        and downloads are no failures.
+        and downloads are no failures. And how many samples an epoch of the
+        training has whose last batch is not left out, 0 if that is not known.
     """
     given = cfg.to_dict()
     if not given.get('model'):
         # A part of a config, for others to inherit.
-        return [], []
+        return [], [], 0
     scope = built.scope if built else given.get('default_scope') or 'mmengine'
     with (
         no_traces(),
@@ -134,7 +135,7 @@ def build_parts(
             Config(copy_tree(given)), built, scope, read_data, folder, asked
         )
         builder.build_all()
-    return builder.failures, builder.not_done
+    return builder.failures, builder.not_done, builder.samples
 
 
 @dataclass
@@ -152,6 +153,7 @@ class _Builder:
     loaders: dict[str, DataLoader] = field(default_factory=dict)
     # Splits whose data are here and were read.
     known: set[str] = field(default_factory=set)
+    samples: int = 0
 
     def build_all(self) -> None:
         """One part after the other, in the order of a training."""
@@ -365,6 +367,13 @@ class _Builder:
         if made_up or split not in self.loaders:
             return
         self.known.add(split)
+        batches = loader.batch_sampler
+        if (
+            split == 'train'
+            and isinstance(getattr(batches, 'sampler', None), DefaultSampler)
+            and not getattr(batches, 'drop_last', True)
+        ):
+            self.samples = len(loader.dataset)
         if self.read_data and len(loader.dataset):
             with self.catch_errors(
                 (key, 'dataset'), 'take its first sample through its pipeline'

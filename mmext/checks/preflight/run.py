@@ -58,8 +58,10 @@ from .rules.registry import catch_errors, lint_config, with_locations
 from .rules.steps import (
     dry_run_findings,
     rehearsal_findings,
+    single_sample_findings,
     world_findings,
 )
+from .rules.subject import Subject
 from .sandbox import CannotBuildError, quiet
 
 # What is not finite in a loss, and in a gradient.
@@ -157,8 +159,9 @@ def check_config(
             world=world or None,
         )
         progress('building what the runner builds')
+        samples = 0
         with catch_errors(findings, 'building parts', severity=Severity.ERROR):
-            failures, not_built = build_parts(
+            failures, not_built, samples = build_parts(
                 cfg, built, read_data=labels or 'real' in batches
             )
             first.not_done += not_built
@@ -174,6 +177,17 @@ def check_config(
             with catch_errors(findings, 'looking at the steps'):
                 findings += _step_findings(dry_run, current)
             if dry_run.is_telling:
+                with catch_errors(findings, 'a step with one sample'):
+                    findings += single_sample_findings(
+                        Subject(
+                            cfg,
+                            file=name,
+                            environ=environ,
+                            world=world or None,
+                        ),
+                        built,
+                        samples,
+                    )
                 with catch_errors(
                     findings, 'predicting what the wrapper does'
                 ):

@@ -5,14 +5,18 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from torch import nn
+
 from ...ddp import SyncSettings
 from ...device import DeviceMixError, MemoryForecast
 from ...findings import Finding, Rule, Severity, code_location
+from ..build import Built
 from ..dry_run.crashes import Crash
-from ..dry_run.rehearsal import GIB, RehearsedStep
+from ..dry_run.rehearsal import GIB, RehearsedStep, norm_of_one
 from ..dry_run.run import DryRun
 from ..dry_run.step import KeptGraph, LossTerm, StepRecord
 from .registry import GPU, INSTALL, NORM, STEP, WORLD, count_of, in_words
+from .subject import Subject, as_mapping
 from .sync import sync_findings
 
 _STALE = 'StaleGraphError'
@@ -21,6 +25,7 @@ _DETACH = 'keep it detached: value.detach()'
 _MAX_TEXT = 200
 _MAX_NORMS = 3
 _MAX_SITES = 5
+_PLAIN_NORMS = nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.GroupNorm
 # A step of CO-DINO waits as often.
 _FEW_READS = 4
 
@@ -90,6 +95,15 @@ NORM001 = NORM.declare(
     severity=Severity.WARNING,
     remedy='use one batch norm for each use, such as SepBN, or a norm '
     'without running statistics, such as GN',
+)
+NORM003 = NORM.declare(
+    'NORM003',
+    title='a norm gets one value of each channel',
+    severity=Severity.ERROR,
+    remedy='set batch_size=2 or more; or use a norm that takes no statistics '
+    'of single channels, such as GN, or SyncBN in several processes',
+    fix='leave out the last batch of an epoch, where only that one has a '
+    'single sample',
 )
 GPU001 = GPU.declare(
     'GPU001',
@@ -336,6 +350,52 @@ def _norms(dry_run: DryRun) -> Iterator[Finding]:
         f'{listed}{rest}; each run normalises with statistics of its '
         'own, and evaluation with a mix of them',
         names=tuple(shared),
+    )
+
+
+def single_sample_findings(
+    subject: Subject, built: Built, samples: int
+) -> Iterator[Finding]:
+    """What fails in a batch of one sample, where the training has one.
+
+    ``samples`` are those of an epoch whose last batch is not left out, 0 if
+    they are not known.
+    """
+    loader = as_mapping(subject.top.get('train_dataloader'))
+    size, world = loader.get('batch_size', 1), subject.world
+    if not isinstance(size, int) or size < 1 or not loader:
+        return
+    # As MMEngine's sampler deals them out.
+    own = -(-samples // (world or 1))
+    if size != 1 and own % size != 1:
+        return
+    norm = norm_of_one(subject.cfg, built)
+    # What stands in the place of a SyncBN is of no class of PyTorch's.
+    synchronized = norm and not isinstance(norm[1], _PLAIN_NORMS)
+    if norm is None or (synchronized and (world or 1) > 1):
+        return
+    options, remedy = {}, ''
+    text = 'batch_size=1'
+    if size != 1:
+        text = (
+            f'the last batch of an epoch has one sample ({own} samples, '
+            f'batch_size={size})'
+        )
+        if own > size and loader.get('batch_sampler') is None:
+            options = {'train_dataloader.drop_last': True}
+            remedy = 'set train_dataloader.drop_last=True'
+    if synchronized and world is None:
+        text += ', and one process trains'
+    yield NORM003.finding(
+        f'{text}: {norm[0]} gets one value of each channel there, and fails: '
+        'Expected more than 1 value per channel when training',
+        key='train_dataloader.batch_size',
+        severity=Severity.WARNING
+        if synchronized and world is None
+        else Severity.ERROR,
+        names=norm[:1],
+        options=options,
+        remedy=remedy,
     )
 
 
