@@ -130,6 +130,14 @@ model = dict(data_preprocessor=dict(size=(32, 32)))
 --
 model = dict(data_preprocessor=dict(size=(64, 64)))
 
+== four_channels psp open-mmlab/mmsegmentation#2351
+~ PIPE005.*color_type
+model = dict(data_preprocessor=dict(mean=None, std=None),
+             backbone=dict(in_channels=4))
+--
+model = dict(data_preprocessor=dict(mean=None, std=None),
+             backbone=dict(in_channels=3))
+
 == size_of_a_variable psp open-mmlab/mmsegmentation#3058
 ~ IGN002.*size
 ~ IGN001.*crop_size

@@ -324,7 +324,7 @@ train_dataloader = dict(dataset=dict(pipeline=[  # here
 train_dataloader = dict(dataset=dict(pipeline=[
     dict(type='LoadImageFromFile'), dict(type='LoadAnnotations'),
     dict(type='GenerateEdge', ignore_index=11),  # here
-    dict(type='RandomCrop', crop_size=(64, 64)),
+    dict(type='RandomCrop', crop_size=(320, 320)),
     dict(type='PackSegInputs')]))
 
 == PIPE003 error key=train_dataloader.dataset.pipeline[1] base=masks \
@@ -340,6 +340,14 @@ train_dataloader = dict(dataset=dict(pipeline=[
     dict(type='LoadAnnotations', with_bbox=True),
     dict(type='Mosaic', img_scale=(64, 64)),  # here
     dict(type='PackDetInputs')]))
+
+== PIPE005 error key=train_dataloader.dataset.pipeline[0] base=segmentor \
+    at=ade20k_semantic.py:LoadImageFromFile
+model = dict(backbone=dict(in_channels=4),
+             data_preprocessor=dict(mean=[0.0], std=[255.0]))
+
+== PIPE006 warning key=model.data_preprocessor.size base=segmentor
+model = dict(data_preprocessor=dict(size=(256, 512)))  # here
 
 == SCHED001 error key=param_scheduler[0].by_epoch base=segmentor
 param_scheduler = [dict(type='PolyLR', by_epoch=True)]  # here

@@ -239,7 +239,16 @@ def no_window(subject: Subject) -> Iterator[Finding]:
     """``mode='slide'`` of MMSegmentation: the first validation fails."""
     test_cfg = as_mapping(_model(subject).get('test_cfg'))
     path = ('model', 'test_cfg')
-    if test_cfg.get('mode') != 'slide':
+    mode = test_cfg.get('mode', 'whole')
+    kind = next(map(subject.component, subject.below('model')), None)
+    of_mmseg = str(getattr(kind, '__module__', '')).startswith('mmseg.')
+    if of_mmseg and mode not in ('slide', 'whole'):
+        yield new_finding(
+            f"mode={mode!r} is neither 'slide' nor 'whole'",
+            path=(*path, 'mode'),
+            remedy="set mode='whole' or 'slide'",
+        )
+    if mode != 'slide':
         return
     sizes = {key: test_cfg.get(key) for key in ('crop_size', 'stride')}
     lacking = [key for key, size in sizes.items() if not size]
@@ -258,6 +267,10 @@ def no_window(subject: Subject) -> Iterator[Finding]:
         yield new_finding(
             f'{wrong[0]} must be (height, width), got {sizes[wrong[0]]!r}',
             path=(*path, wrong[0]),
+        )
+    elif min(map(min, sizes.values())) < 1:
+        yield new_finding(
+            f'crop_size and stride must be above 0, got {sizes}', path=path
         )
     elif any(step > side for side, step in zip(*sizes.values())):
         yield new_finding(
