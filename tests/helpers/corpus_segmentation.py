@@ -138,6 +138,22 @@ model = dict(data_preprocessor=dict(mean=None, std=None),
 model = dict(data_preprocessor=dict(mean=None, std=None),
              backbone=dict(in_channels=3))
 
+== twelve_bits psp open-mmlab/mmsegmentation#3567
+~ IMG007.*color_type
+train_dataloader = dict(dataset=dict(
+    img_suffix='.png', data_prefix=dict(img_path='img_dir/deep')))
+--
+pipeline = [
+    dict(type='LoadImageFromFile', color_type='unchanged'),
+    dict(type='LoadAnnotations'),
+    dict(type='RandomCrop', crop_size=(64, 64)),
+    dict(type='PackSegInputs'),
+]
+model = dict(data_preprocessor=dict(mean=[2000.0] * 3, std=[1000.0] * 3))
+train_dataloader = dict(dataset=dict(
+    img_suffix='.png', data_prefix=dict(img_path='img_dir/deep'),
+    pipeline=pipeline))
+
 == size_of_a_variable psp open-mmlab/mmsegmentation#3058
 ~ IGN002.*size
 ~ IGN001.*crop_size
