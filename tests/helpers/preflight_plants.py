@@ -497,6 +497,10 @@ env_cfg = dict(cudnn_benchmark=False)
 == GPU003 error argv=--gpu-memory=0.001 also=GPU002
 env_cfg = dict(cudnn_benchmark=False)
 
+== GPU004 error base=planted names=planted argv=--rehearse also=GPU002,GPU003
+model = dict(mistake='eps of float32')
+optim_wrapper = dict(type='AmpOptimWrapper')
+
 == NORM001 warning base=planted names=planted.norm
 model = dict(mistake='norm twice')
 

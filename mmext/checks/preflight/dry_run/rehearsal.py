@@ -19,6 +19,7 @@ from ...device import MemoryForecast, Rehearsal, rehearse
 from ...findings import ErrorCatcher
 from ..batches import make_batches
 from ..build import Built, build_for_preflight
+from ..recipe import step_name
 from ..sandbox import quiet, seeded
 from .crashes import modules_of_error
 from .step import restored
@@ -38,6 +39,10 @@ class RehearsedStep:
     # Height and width in pixels, and number of pictures.
     size: tuple[int, int]
     batch_size: int
+    # Of mixed precision; empty without.
+    dtype: str = ''
+    # Whether weights that the config names were left out.
+    random_weights: bool = False
     done: Rehearsal | None = None
     failure: Exception | None = None
     # Settings that need less -> what they need, or why they fail.
@@ -85,7 +90,16 @@ def rehearse_config(
     loader = cfg.get('train_dataloader') or {}
     batch_size = batch_size or loader.get('batch_size') or 2
     built = build(cfg)
-    step = RehearsedStep(gpu_memory, built.recipe.size, batch_size)
+    wrapper = built.cfg.get('optim_wrapper') or {}
+    step = RehearsedStep(
+        gpu_memory,
+        built.recipe.size,
+        batch_size,
+        dtype=str(wrapper.get('dtype') or 'float16')
+        if step_name(wrapper).startswith('Amp')
+        else '',
+        random_weights=built.random_weights,
+    )
     progress(
         f'rehearsing a step on a GPU: {batch_size} pictures of {step.size}'
     )

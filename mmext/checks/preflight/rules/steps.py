@@ -1,5 +1,6 @@
 """What a dry run shows of the steps: errors, losses and norms."""
 
+import math
 import textwrap
 from collections import Counter
 from collections.abc import Iterator
@@ -127,6 +128,15 @@ GPU003 = GPU.declare(
     severity=Severity.ERROR,
     remedy='take a smaller batch, smaller pictures, mixed precision or '
     'activation checkpoints; --gpu-memory GIB says which of them suffices',
+)
+GPU004 = GPU.declare(
+    'GPU004',
+    title='a loss is infinite or NaN in mixed precision',
+    severity=Severity.ERROR,
+    remedy="compute it in float32 there: torch.autocast('cuda', "
+    'enabled=False) and x.float(); in float16 an eps below 6e-8 is 0, and '
+    "numbers end at 65504; or set optim_wrapper.dtype='bfloat16', which has "
+    'the range of float32',
 )
 WORLD001 = WORLD.declare(
     'WORLD001',
@@ -432,6 +442,19 @@ def rehearsal_findings(step: RehearsedStep) -> Iterator[Finding]:
             f'the host waits {count} times for the GPU in a step: '
             f'{"; ".join(sites[:_MAX_SITES])}',
             names=tuple(sites[_MAX_SITES:]),
+        )
+    bad = [n for n, v in done.losses.items() if not math.isfinite(v)]
+    if bad and step.dtype and not done.without_values:
+        at = f': {done.spoiled} makes such a value of finite ones'
+        yield GPU004.finding(
+            f'in {step.dtype}, {", ".join(bad)} '
+            f'{"is" if len(bad) == 1 else "are"} infinite or NaN'
+            + (at if done.spoiled else '')
+            + ('; the weights are random here' * step.random_weights),
+            severity=Severity.WARNING
+            if step.random_weights
+            else Severity.ERROR,
+            names=(done.spoiled.module,) if done.spoiled else (),
         )
     memory, limit = done.memory, step.gpu_memory
     parts = ', '.join(
