@@ -195,7 +195,8 @@ def build_for_preflight(
                 wrapper = build_optim_wrapper(model, options)
             if plain:
                 notes.append(
-                    f'{name} is {plain.rpartition(".")[2]}: float32 on a CPU'
+                    f'{name} is {plain.rpartition(".")[2]}: float32 on a '
+                    'CPU; --rehearse takes a step in mixed precision'
                 )
         notes += _checkpoint(model, cfg)
     if active_backend() == 'mmext':
