@@ -38,6 +38,7 @@ _EDGE_HEADS = ('STDCHead',)
 # Their files have fewer names than they: MMDetection's converters of
 # MOT write the category pedestrian alone.
 _WITH_UNUSED_NAMES = {'MOTChallengeDataset'}
+_SEGMENTOR = 'mmseg.models.segmentors.encoder_decoder'
 _SHOWN = 4
 _FIX = 'set a num_classes of a base, where the config names the classes'
 
@@ -241,8 +242,9 @@ def no_window(subject: Subject) -> Iterator[Finding]:
     path = ('model', 'test_cfg')
     mode = test_cfg.get('mode', 'whole')
     kind = next(map(subject.component, subject.below('model')), None)
-    of_mmseg = str(getattr(kind, '__module__', '')).startswith('mmseg.')
-    if of_mmseg and mode not in ('slide', 'whole'):
+    # Others have modes of their own.
+    own = getattr(getattr(kind, 'inference', None), '__module__', '')
+    if own == _SEGMENTOR and mode not in ('slide', 'whole'):
         yield new_finding(
             f"mode={mode!r} is neither 'slide' nor 'whole'",
             path=(*path, 'mode'),
