@@ -146,6 +146,28 @@ def test_without_a_fault(base, tmp_path, environ):
     assert read_findings(tmp_path) == []
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ('world', 'severities'), [('1', ['error']), ('2', [])]
+)
+def test_several_processes_synchronize_a_norm(
+    world, severities, tmp_path, environ
+):
+    environ.setenv('WORLD_SIZE', world)
+    text = """
+norm_cfg = dict(type='SyncBN')
+model = dict(decode_head=dict(norm_cfg=norm_cfg))
+train_dataloader = dict(batch_size=1)
+"""
+    plant = Plant('', 'error', text, base='segmentor')
+    load_tool('preflight').main(arguments(plant, tmp_path))
+    assert [
+        Severity(finding['severity']).name.lower()
+        for finding in read_findings(tmp_path)
+        if finding['rule'] == 'NORM003'
+    ] == severities
+
+
 PRETRAINED = (
     "init_cfg=dict(type='Pretrained', "
     "checkpoint='torchvision://resnet18', _delete_=True)"
