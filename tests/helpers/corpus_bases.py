@@ -12,6 +12,7 @@ from typing import NamedTuple
 import cv2
 import mmdet
 import mmseg
+import numpy as np
 import torch
 
 import mmext
@@ -350,6 +351,11 @@ def write_data(folder: Path) -> Path:
         cv2.imwrite(
             str(folder / mask.name), cv2.imread(str(mask), 0).clip(max=1)
         )
+    (data / 'img_dir' / 'deep').mkdir()
+    for image in sorted((data / 'img_dir' / 'train').iterdir()):
+        pixels = cv2.imread(str(image)).astype(np.uint16) * 16
+        path = data / 'img_dir' / 'deep' / f'{image.stem}.png'
+        cv2.imwrite(str(path), pixels)
     weights = {'conv1.weight': torch.zeros(4, 3, 7, 7)}
     torch.save(weights, data / 'backbone.pth')
     detector = {f'backbone.{key}': value for key, value in weights.items()}

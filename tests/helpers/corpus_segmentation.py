@@ -89,6 +89,14 @@ model = dict(decode_head=dict(loss_decode=dict(
 model = dict(decode_head=dict(loss_decode=dict(
     use_sigmoid=False, class_weight=[1, 1, 1, 1, 1, 2, 1])))
 
+== weights_of_labelled psp open-mmlab/mmsegmentation#3492
+~ LOSS006
+model = dict(decode_head=dict(loss_decode=dict(
+    class_weight=[1.0] * 6 + [2.0], avg_non_ignore=True)))
+--
+model = dict(decode_head=dict(loss_decode=dict(class_weight=[1.0] * 6 + [2.0],
+                                               avg_non_ignore=False)))
+
 == ignore_index_of_the_loss psp open-mmlab/mmsegmentation#554
 ~ ignore_index
 model = dict(decode_head=dict(loss_decode=dict(ignore_index=6)))
@@ -121,6 +129,30 @@ model = dict(data_preprocessor=dict(size=(64, 64)))
 model = dict(data_preprocessor=dict(size=(32, 32)))
 --
 model = dict(data_preprocessor=dict(size=(64, 64)))
+
+== four_channels psp open-mmlab/mmsegmentation#2351
+~ PIPE005.*color_type
+model = dict(data_preprocessor=dict(mean=None, std=None),
+             backbone=dict(in_channels=4))
+--
+model = dict(data_preprocessor=dict(mean=None, std=None),
+             backbone=dict(in_channels=3))
+
+== twelve_bits psp open-mmlab/mmsegmentation#3567
+~ IMG007.*color_type
+train_dataloader = dict(dataset=dict(
+    img_suffix='.png', data_prefix=dict(img_path='img_dir/deep')))
+--
+pipeline = [
+    dict(type='LoadImageFromFile', color_type='unchanged'),
+    dict(type='LoadAnnotations'),
+    dict(type='RandomCrop', crop_size=(64, 64)),
+    dict(type='PackSegInputs'),
+]
+model = dict(data_preprocessor=dict(mean=[2000.0] * 3, std=[1000.0] * 3))
+train_dataloader = dict(dataset=dict(
+    img_suffix='.png', data_prefix=dict(img_path='img_dir/deep'),
+    pipeline=pipeline))
 
 == size_of_a_variable psp open-mmlab/mmsegmentation#3058
 ~ IGN002.*size
@@ -158,11 +190,22 @@ model = dict(decode_head=dict(in_channels=128))
 model = dict(decode_head=dict(in_channels=32))
 
 == one_image psp open-mmlab/mmsegmentation#272
-~ batch_size
-~ more than 1 value per channel
+~ batch_size.*more than 1 value per channel
 train_dataloader = dict(batch_size=1)
 --
 train_dataloader = dict(batch_size=2)
+
+== one_image_is_left psp open-mmlab/mmsegmentation#401
+~ NORM003.*drop_last
+train_dataloader = dict(
+    batch_size=3, sampler=dict(type='DefaultSampler'),
+    dataset=dict(_delete_=True, type='RepeatDataset', times=2,
+                 dataset={{_base_.train_dataloader.dataset}}))
+--
+train_dataloader = dict(
+    batch_size=3, sampler=dict(type='DefaultSampler'), drop_last=True,
+    dataset=dict(_delete_=True, type='RepeatDataset', times=2,
+                 dataset={{_base_.train_dataloader.dataset}}))
 
 == mosaic_without_wrapper psp open-mmlab/mmsegmentation#1677
 ~ MultiImageMixDataset

@@ -1,5 +1,6 @@
 """Errors of configs, class counts, pairs of files, images and duplicates."""
 
+import cv2
 import numpy as np
 import pytest
 from mmengine.dataset import BaseDataset
@@ -469,6 +470,26 @@ def image_suspect(data: DataSet) -> Planted:
             path.write_bytes(changed)
             return Planted(path)
     raise AssertionError('no flipped byte makes a warning')
+
+
+@plant('IMG007', 'semantic')
+def image_of_16_bits(data: DataSet) -> Planted:
+    """In colours, of which Pillow's mode does not tell it."""
+    path = data.image(2)
+    pixels = cv2.imread(str(path)).astype(np.uint16) * 257
+    path.write_bytes(cv2.imencode('.png', pixels)[1].tobytes())
+    return Planted(path, value='16')
+
+
+@plant('IMG008', 'semantic')
+def image_with_alpha(data: DataSet) -> Planted:
+    _dataset(data, 'train')['pipeline'][0]['color_type'] = 'unchanged'
+    batch = data.config['model']['data_preprocessor']
+    batch.update(mean=[127.0] * 3, std=[64.0] * 3)
+    path = data.image(2)
+    with Image.open(path) as image:
+        image.convert('RGBA').save(path, 'PNG')
+    return Planted(path, value='RGBA')
 
 
 @plant('PAIR001', 'semantic', 'folders', 'wide')

@@ -327,6 +327,12 @@ head = dict(loss_decode=dict(_delete_=True, **loss,
                              class_weight=[1.0] * 150))  # here
 model = dict(auxiliary_head=head)
 
+== LOSS006 error key=model.auxiliary_head.loss_decode.avg_non_ignore \
+    base=segmentor also=STEP001
+loss = dict(type='mmseg.CrossEntropyLoss', class_weight=[1.0] * 150,
+            avg_non_ignore=True)  # here
+model = dict(auxiliary_head=dict(loss_decode=dict(_delete_=True, **loss)))
+
 == PIPE001 error key=train_dataloader.dataset.pipeline base=edges also=STEP001
 train_dataloader = dict(dataset=dict(pipeline=[  # here
     dict(type='LoadImageFromFile'), dict(type='LoadAnnotations'),
@@ -336,7 +342,7 @@ train_dataloader = dict(dataset=dict(pipeline=[  # here
 train_dataloader = dict(dataset=dict(pipeline=[
     dict(type='LoadImageFromFile'), dict(type='LoadAnnotations'),
     dict(type='GenerateEdge', ignore_index=11),  # here
-    dict(type='RandomCrop', crop_size=(64, 64)),
+    dict(type='RandomCrop', crop_size=(320, 320)),
     dict(type='PackSegInputs')]))
 
 == PIPE003 error key=train_dataloader.dataset.pipeline[1] base=masks \
@@ -356,6 +362,13 @@ train_dataloader = dict(dataset=dict(pipeline=[
 == PIPE007 error key=val_dataloader.dataset.pipeline
 val_dataloader = dict(dataset=dict(pipeline=[  # here
     dict(type='Resize', scale=(64, 64)), dict(type='PackDetInputs')]))
+== PIPE005 error key=train_dataloader.dataset.pipeline[0] base=segmentor \
+    at=ade20k_semantic.py:LoadImageFromFile
+model = dict(backbone=dict(in_channels=4),
+             data_preprocessor=dict(mean=[0.0], std=[255.0]))
+
+== PIPE006 warning key=model.data_preprocessor.size base=segmentor
+model = dict(data_preprocessor=dict(size=(256, 512)))  # here
 
 == SCHED001 error key=param_scheduler[0].by_epoch base=segmentor
 param_scheduler = [dict(type='PolyLR', by_epoch=True)]  # here
@@ -505,8 +518,18 @@ env_cfg = dict(cudnn_benchmark=False)
 == GPU003 error argv=--gpu-memory=0.001 also=GPU002
 env_cfg = dict(cudnn_benchmark=False)
 
+== GPU004 error base=planted names=planted argv=--rehearse also=GPU002,GPU003
+model = dict(mistake='eps of float32')
+optim_wrapper = dict(type='AmpOptimWrapper')
+
 == NORM001 warning base=planted names=planted.norm
 model = dict(mistake='norm twice')
+
+== NORM003 error key=train_dataloader.batch_size base=segmentor \
+    names=decode_head.psp_modules. also=LOOP006
+norm_cfg = dict(type='BN')
+model = dict(decode_head=dict(norm_cfg=norm_cfg))
+train_dataloader = dict(batch_size=1)  # here
 
 == WORLD001 error base=planted also=LOOP006 argv=--world=2
 model = dict(mistake='extra alone')

@@ -65,6 +65,7 @@ class Recorder(Observer):
         failure: Error of a backward, which went on.
         gradients: Numbers of the memory of gradients at that time.
         workspaces: Numbers of what a single operator needs.
+        spoiled: Where infinity or NaN is first made of finite values.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -77,6 +78,7 @@ class Recorder(Observer):
         self.failure: RuntimeError | None = None
         self.gradients: set[int] = set()
         self.workspaces: set[int] = set()
+        self.spoiled: CallSite | None = None
         self._names = {id(m): name for name, m in model.named_modules()}
         self._modules: list[str] = []
         self._operator, self._site, self._counts = '', None, False
@@ -159,6 +161,10 @@ class Recorder(Observer):
     def fail(self, error: RuntimeError) -> None:
         """A backward cannot go on; the first error counts."""
         self.failure = self.failure or error
+
+    def spoil(self) -> None:
+        """Infinity or NaN is made; the first one counts."""
+        self.spoiled = self.spoiled or self._here()
 
     def where(self) -> str:
         """What runs, in words, for an error."""

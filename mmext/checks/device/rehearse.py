@@ -1,9 +1,10 @@
 """A training step on a device that only watches, and what it has seen."""
 
 import copy
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -63,6 +64,8 @@ class Rehearsal:
         memory: What is alive at the peak of a later step.
         without_values: Operators that the CPU does not have: their results
             were zeros, and what depends on them is not to be trusted.
+        spoiled: Where infinity or NaN is first made of finite values, if a
+            loss is not finite.
         model: The model after the step, on the device.
     """
 
@@ -72,6 +75,7 @@ class Rehearsal:
     launches: Mapping[CallSite, int]
     memory: MemoryForecast
     without_values: tuple[str, ...]
+    spoiled: CallSite | None
     model: nn.Module = field(repr=False)
 
     def __str__(self) -> str:
@@ -190,8 +194,14 @@ def rehearse(
             wrapper = _build_optimizer(model, optim_wrapper)
         with recorder.watching():
             losses = _step(model, copy.deepcopy(batch), wrapper)
+        losses = {
+            name: float(getattr(value, 'elem', value))
+            for name, value in losses.items()
+        }
         if recorder.failure is not None:
             raise recorder.failure
+        if not all(math.isfinite(value) for value in losses.values()):
+            _look(recorder, model, batch, wrapper)
         kinds = dict.fromkeys(weights, 'weights')
         kinds |= dict.fromkeys(recorder.workspaces, 'workspaces')
         trained = [p for p in model.parameters() if p.requires_grad]
@@ -201,10 +211,6 @@ def rehearse(
         kinds |= dict.fromkeys(gradients, 'gradients')
         if wrapper is not None:
             kinds |= dict.fromkeys(_states(wrapper), 'optimizer states')
-        losses = {
-            name: float(getattr(value, 'elem', value))
-            for name, value in losses.items()
-        }
         early = ['optimizer states']
         if optim_wrapper and optim_wrapper.get('accumulative_counts', 1) > 1:
             early.append('gradients')
@@ -222,6 +228,7 @@ def rehearse(
         launches=recorder.launches,
         memory=memory,
         without_values=tuple(sorted(recorder.without_values)),
+        spoiled=recorder.spoiled,
         model=model,
     )
 
@@ -248,6 +255,33 @@ def _step(
     loss, losses = model.parse_losses(losses)
     loss.backward()
     return losses
+
+
+def _look(
+    recorder: Recorder,
+    model: nn.Module,
+    batch: Any,
+    optim_wrapper: OptimWrapper | None,
+) -> None:
+    """Run the forward again, and look at what each operator makes."""
+    counts = recorder.reads, recorder.uploads, recorder.launches
+    before = [dict(count) for count in counts]
+    events = len(recorder.events)
+    context = nullcontext()
+    if isinstance(optim_wrapper, OptimWrapper):
+        context = optim_wrapper.optim_context(model)
+    recorder.looks = True
+    try:
+        with recorder.watching(), torch.no_grad(), context:
+            data = model.data_preprocessor(copy.deepcopy(batch), True)
+            run_training_forward(model, data)
+    finally:
+        recorder.looks = False
+    # They are those of the step.
+    del recorder.events[events:]
+    for count, kept in zip(counts, before):
+        count.clear()
+        count.update(kept)
 
 
 def _states(optim_wrapper: OptimWrapper) -> set[int]:

@@ -8,6 +8,7 @@ PyTorch 2.13 or newer is needed, whose experimental
 ``torch.utils.backend_registration`` lets Python implement a device.
 """
 
+import math
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -91,7 +92,13 @@ class Memory:
 
 
 class Observer:
-    """What is told about each operator; here nothing comes of it."""
+    """What is told about each operator; here nothing comes of it.
+
+    Attributes:
+        looks: Whether it is told of values that are not finite.
+    """
+
+    looks = False
 
     def begin(self, operator: str) -> None:
         """The events up to the next call are those of this operator."""
@@ -122,6 +129,9 @@ class Observer:
 
         PyTorch calls the device while it unwinds, with the exception set.
         """
+
+    def spoil(self) -> None:
+        """Infinity or NaN is made of finite values."""
 
     def where(self) -> str:
         """What runs, in words, for an error."""
@@ -248,6 +258,17 @@ def _elem(tensor: Tensor) -> Tensor:
     return tensor.elem if isinstance(tensor, DeviceTensor) else tensor
 
 
+def _is_finite(value: Tensor | float) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    value = _elem(value)
+    return not value.is_floating_point() or bool(value.isfinite().all())
+
+
+def _numbers(args: Iterable[Any]) -> Iterator[float]:
+    return (value for value in args if isinstance(value, float))
+
+
 def _is_host(tensor: Tensor) -> bool:
     return not isinstance(tensor, DeviceTensor)
 
@@ -307,6 +328,13 @@ def _run(func: Callable, args: tuple, kwargs: dict) -> Any:
             _observer.read()
     result = _call(func, args, kwargs)
     is_kernel = func._schema.is_mutable
+    # Memory that is not written to holds anything.
+    if _observer.looks and not name.startswith(('empty', 'new_empty')):
+        made = [*_tensors((result,))]
+        if not all(map(_is_finite, made)) and all(
+            map(_is_finite, [*_tensors((args, kwargs)), *_numbers(args)])
+        ):
+            _observer.spoil()
 
     def wrap(tensor: Tensor) -> Tensor:
         nonlocal is_kernel

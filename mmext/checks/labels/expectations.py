@@ -67,6 +67,12 @@ class Expectations(LabelSpec, frozen=True, kw_only=True, omit_defaults=True):
     # does; else values over 255 stay.
     casts_to_bytes: bool = True
     with_images: bool = True  # Images belong to what is checked.
+    # Settings by which 8 bits of each channel of images are kept; empty if all
+    # are kept, or it is not known.
+    keeps_bytes: str = ''
+    # Numbers of channels that the model takes, where images are loaded with
+    # those that they have; empty for any.
+    channels: tuple[int, ...] = ()
     # End of the names of images whose form is not looked at, such as
     # '.nii.gz'; empty if all are looked at.
     unread: str = ''

@@ -71,6 +71,7 @@ class ImageFacts(
     width: int = 0  # In pixels, as stored (before EXIF orientation).
     height: int = 0  # In pixels.
     mode: str = ''  # As in MaskFacts.
+    bits: int = 8  # Of a channel: 8 or fewer, or 16 or more.
     orientation: int = 1  # EXIF orientation, 1 to 8.
     digest: str = ''  # SHA-256 of the bytes, hexadecimal.
     # 64-bit difference hash of the decoded image, -1 if it was not computed.

@@ -201,7 +201,10 @@ def build_for_preflight(
                 wrapper = build_optim_wrapper(model, options)
             name, plain = map(step_name, (cfg.optim_wrapper, options))
             if name != plain:
-                notes.append(f'{name} is {plain}: float32 on a CPU')
+                notes.append(
+                    f'{name} is {plain}: float32 on a CPU; --rehearse takes a '
+                    'step in mixed precision'
+                )
         notes += _checkpoint(model, cfg)
     if active_backend() == 'mmext':
         notes.append("mmcv's operators are those of mmext.ops")

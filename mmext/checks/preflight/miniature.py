@@ -31,7 +31,7 @@ from uuid import uuid4
 from warnings import catch_warnings, simplefilter
 
 from mmengine.config import Config
-from mmengine.dataset import Compose
+from mmengine.dataset import Compose, DefaultSampler
 from mmengine.evaluator import BaseMetric
 from mmengine.hooks import CheckpointHook, Hook
 from mmengine.model import BaseModel
@@ -144,6 +144,8 @@ class Miniature(Outcome):
 
     # What went through, of the keys of _RAN.
     ran: list[str] = field(default_factory=list)
+    # Of an epoch of the training whose last batch is kept; 0 if not known.
+    samples: int = 0
 
     @property
     def notes(self) -> list[str]:
@@ -235,6 +237,14 @@ class _Run:
             self.loaders.build(split)
         if self.built is not None:
             self.least = fit_batch_size(self.built.model)
+        loader = self.loaders.built.get('train')
+        batches = getattr(loader, 'batch_sampler', None)
+        if (
+            'train' in self.loaders.known
+            and isinstance(getattr(batches, 'sampler', None), DefaultSampler)
+            and not getattr(batches, 'drop_last', True)
+        ):
+            self.result.samples = len(loader.dataset)
         self.end = time.monotonic() + self.limit
         self._look_into_parts()
         for split in ('val', 'test'):

@@ -593,7 +593,8 @@ def _channels(model: Mapping) -> int:
     """Channels of a picture, by the means to take off."""
     batch = model.get('data_preprocessor') or {}
     mean = batch.get('mean') if isinstance(batch, Mapping) else None
-    if isinstance(mean, (list, tuple)) and mean:
+    # One value is taken off any number of channels.
+    if isinstance(mean, (list, tuple)) and len(mean) > 1:
         return len(mean)
     backbone = model.get('backbone') or {}
     channels = backbone.get('in_channels')

@@ -58,8 +58,10 @@ from .rules.registry import catch_errors, lint_config, with_locations
 from .rules.steps import (
     dry_run_findings,
     rehearsal_findings,
+    single_sample_findings,
     world_findings,
 )
+from .rules.subject import Subject
 from .sandbox import CannotBuildError, quiet
 
 # What is not finite in a loss, and in a gradient.
@@ -170,6 +172,7 @@ def check_config(
         parameters = () if built is None else built.model.parameters()
         trained = [p for p in parameters if p.requires_grad]
         fails = dry_run is not None and dry_run.fails
+        samples = 0
         progress('training in small')
         with catch_errors(
             findings, 'the training in small', severity=Severity.ERROR
@@ -183,6 +186,7 @@ def check_config(
             )
             first.not_done += small.not_done
             first.notes += small.notes
+            samples = small.samples
             failures = [*first.failures, *small.failures]
             findings = build_findings(failures, cfg, findings)
         if labels:
@@ -195,6 +199,17 @@ def check_config(
             with catch_errors(findings, 'looking at the steps'):
                 findings += _step_findings(dry_run, current)
             if dry_run.is_telling:
+                with catch_errors(findings, 'a step with one sample'):
+                    findings += single_sample_findings(
+                        Subject(
+                            cfg,
+                            file=name,
+                            environ=environ,
+                            world=world or None,
+                        ),
+                        built,
+                        samples,
+                    )
                 with catch_errors(
                     findings, 'predicting what the wrapper does'
                 ):
@@ -228,7 +243,13 @@ def check_config(
                     progress=progress,
                 )
         if rehearsed is not None:
-            findings += rehearsal_findings(rehearsed)
+            known = {finding.rule for finding in findings}
+            findings += [
+                finding
+                for finding in rehearsal_findings(rehearsed)
+                # Without mixed precision, too.
+                if finding.rule != 'GPU004' or 'STEP003' not in known
+            ]
         rows = () if verdicts is None else verdicts.rows
         works = any(row.works for row in rows if row.current)
         findings += [*first.findings, *world_findings(confirmed, works)]

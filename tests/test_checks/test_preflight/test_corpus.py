@@ -34,8 +34,6 @@ SLOW = (
 # Not found yet, or with a remedy that is not the user's.
 OPEN = (
     'layers_not_given',
-    'one_image',
-    'size_of_others',
     'two_ways_to_weights',
     'two_weights',
 )

@@ -39,7 +39,7 @@ class ImageHead(msgspec.Struct, frozen=True, kw_only=True):
     mode: str = ''  # As Pillow names it.
     kind: str = ''  # Format as Pillow names it, such as 'PNG'.
     orientation: int = 1  # EXIF orientation, 1 to 8; 1 without a valid one.
-    depth: int = 0  # Of a PNG file, bits of a channel.
+    depth: int = 0  # Of a PNG or TIFF file, bits of a channel.
     # Of a PNG file: 0 grey, 2 RGB, 3 palette, 4 grey and alpha, 6 RGBA; -1 for
     # others, and without a header.
     colour: int = -1
@@ -232,6 +232,7 @@ _FORMATS = (
     'WEBP',
 )
 _ORIENTATION = 0x0112
+_BITS_PER_SAMPLE = 0x0102
 _ORIENTATIONS = range(1, 9)
 _SHOWN_BYTES = 8
 
@@ -338,11 +339,20 @@ def _other_head(content: bytes) -> ImageHead:
             width=image.width,
             height=image.height,
             mode=image.mode,
+            depth=_tiff_depth(image),
             kind=image.format or '',
             orientation=orientation,
             error=error,
             exif_error=exif_error,
         )
+
+
+def _tiff_depth(image: Image.Image) -> int:
+    """Bits of a channel; 0 if it is no TIFF file, or does not say."""
+    tags = getattr(image, 'tag_v2', {})
+    bits = tags.get(_BITS_PER_SAMPLE, 0)
+    bits = bits if isinstance(bits, tuple) else (bits,)
+    return max((b for b in bits if isinstance(b, int)), default=0)
 
 
 def _not_opened(content: bytes, error: BaseException) -> ReadError:

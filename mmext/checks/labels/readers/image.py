@@ -61,6 +61,7 @@ def read_image_facts(content: bytes) -> ImageFacts:
         width=head.width,
         height=head.height,
         mode=head.mode,
+        bits=max(head.depth, 8),
         orientation=head.orientation,
         digest=hashlib.sha256(content).hexdigest(),
         fingerprint=fingerprint,

@@ -187,6 +187,50 @@ for _family, _id, _kinds, _title, _remedy in _RULES:
     )(_check_of(_FILES[_family.letters], _kinds))
 
 
+@IMG.rule(
+    'IMG007',
+    title='image of which the loader keeps 8 bits',
+    severity=Severity.WARNING,
+    remedy="set color_type='unchanged' of LoadImageFromFile, with mean and "
+    'std of that range; or save the images with 8 bits, scaled so that they '
+    'use them',
+)
+def _more_bits(facts: SampleFacts, expected: Expectations) -> Findings:
+    """16 bits: OpenCV keeps the upper ones, Pillow makes others white."""
+    image = facts.image
+    if image is not None and image.bits > 8 and expected.keeps_bytes:
+        yield new_finding(
+            f'the image has {image.bits} bits a channel, of which '
+            f'LoadImageFromFile makes 8 ({expected.keeps_bytes})',
+            file=facts.sample.image,
+            value=str(image.bits),
+        )
+
+
+# Others are told apart by a decoder.
+_CHANNELS = {'L': 1, 'I;16': 1, 'RGB': 3, 'RGBA': 4}
+
+
+@IMG.rule(
+    'IMG008',
+    title='image with other channels than the model takes',
+    remedy="set color_type='color' of LoadImageFromFile, which gives 3 of "
+    'any file; or set in_channels of the backbone, mean and std to those of '
+    'the images, which must all have as many',
+)
+def _other_channels(facts: SampleFacts, expected: Expectations) -> Findings:
+    image = facts.image
+    count = _CHANNELS.get(image.mode) if has_size(image) else None
+    if count and expected.channels and count not in expected.channels:
+        yield new_finding(
+            f"the image has {count} channels, which color_type='unchanged' "
+            f'keeps, and the model takes '
+            f'{" or ".join(map(str, expected.channels))}',
+            file=facts.sample.image,
+            value=image.mode,
+        )
+
+
 _Size = tuple[int, int]
 
 

@@ -218,8 +218,45 @@ def _expected(
         casts_to_bytes=package != 'mmdet',
         with_images=not unread,
         unread=unread,
+        **_image_loading(dataset, plain),
         kpt_shape=dataset.kpt_shape if form_of(dataset) == 'yolo' else (),
     )
+
+
+def _image_loading(dataset: Any, plain: Mapping) -> dict[str, Any]:
+    """What is kept of images: fields of Expectations."""
+    steps, scope = _steps(dataset)
+    loaders = [step for step in steps if _name(step).startswith('LoadImage')]
+    if len(loaders) != 1 or _name(loaders[0]) != 'LoadImageFromFile':
+        return {}
+    kinds = []
+    with TRANSFORMS.switch_scope_and_registry(scope) as registry:
+        for step in steps:
+            kind = step['type']
+            kinds.append(registry.get(kind) if isinstance(kind, str) else kind)
+    color = str(loaders[0].get('color_type', 'color'))
+    backend = loaders[0].get('imdecode_backend', 'cv2')
+    if backend not in ('cv2', 'pillow'):
+        return {}
+    if color != 'unchanged':
+        return {'keeps_bytes': f'color_type={color!r}, {backend}'}
+    model = plain.get('model') or {}
+    batch = model.get('data_preprocessor') or plain.get('data_preprocessor')
+    mean = (batch or {}).get('mean')
+    values = len(mean) if isinstance(mean, list | tuple) else 0
+    wanted = (model.get('backbone') or {}).get('in_channels')
+    # Steps of one's own may change it.
+    hosts = ('mmcv.', 'mmdet.', 'mmseg.')
+    if any(
+        not str(getattr(kind, '__module__', '')).startswith(hosts)
+        for kind in kinds
+    ) or any(_name(step) == 'RGB2Gray' for step in steps):
+        return {}
+    if values == 3:
+        # MMSegmentation takes them off one channel, too.
+        seg = _name(batch) == 'SegDataPreProcessor'
+        return {'channels': (1, 3) if seg else (3,)}
+    return {'channels': (wanted,)} if isinstance(wanted, int) else {}
 
 
 def compares_reduction(kind: Any) -> bool:

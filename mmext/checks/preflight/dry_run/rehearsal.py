@@ -1,21 +1,32 @@
-"""A step of a config on a GPU, rehearsed, and what would need less memory."""
+"""Steps of a config that are tried by themselves.
+
+One on a GPU, rehearsed, with what would need less memory; and a forward with
+a single sample.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from mmengine.config import Config
 from mmengine.registry import DefaultScope
 from torch import nn
 
 from ...config import copy_tree
+from ...ddp import run_training_forward
 from ...device import MemoryForecast, Rehearsal, rehearse
 from ...findings import ErrorCatcher
 from ..batches import make_batches
 from ..build import Built, build_for_preflight
+from ..recipe import step_name
 from ..sandbox import quiet, seeded
+from .crashes import modules_of_error
+from .step import restored
 
 GIB = 2**30
+# What PyTorch says of a channel without a variance.
+_REFUSED = 'Expected more than 1 value per channel'
 _PLAIN = (None, 'OptimWrapper', 'mmengine.OptimWrapper')
 
 
@@ -28,6 +39,10 @@ class RehearsedStep:
     # Height and width in pixels, and number of pictures.
     size: tuple[int, int]
     batch_size: int
+    # Of mixed precision; empty without.
+    dtype: str = ''
+    # Whether weights that the config names were left out.
+    random_weights: bool = False
     done: Rehearsal | None = None
     failure: Exception | None = None
     # Settings that need less -> what they need, or why they fail.
@@ -75,7 +90,16 @@ def rehearse_config(
     loader = cfg.get('train_dataloader') or {}
     batch_size = batch_size or loader.get('batch_size') or 2
     built = build(cfg)
-    step = RehearsedStep(gpu_memory, built.recipe.size, batch_size)
+    wrapper = built.cfg.get('optim_wrapper') or {}
+    step = RehearsedStep(
+        gpu_memory,
+        built.recipe.size,
+        batch_size,
+        dtype=str(wrapper.get('dtype') or 'float16')
+        if step_name(wrapper).startswith('Amp')
+        else '',
+        random_weights=built.random_weights,
+    )
     progress(
         f'rehearsing a step on a GPU: {batch_size} pictures of {step.size}'
     )
@@ -117,3 +141,31 @@ def _smaller(
             {**amp, **checkpoints},
             1,
         )
+
+
+def norm_of_one(cfg: Config, built: Built) -> tuple[str, nn.Module] | None:
+    """The norm that refuses a single sample of the training's size, if any.
+
+    A larger picture has no fewer values, so that a small one that goes through
+    is enough.
+    """
+    sizes = built.recipe.size, built.recipe.declared_size
+    for size in dict.fromkeys(map(tuple, sizes)):
+        if size != tuple(built.recipe.size):
+            built = build_for_preflight(cfg, size=size)
+        model, failures = built.model, []
+        with quiet(), seeded(0), restored(model), torch.no_grad():
+            ((batch,),) = make_batches(
+                built, ('normal',), steps=1, batch_size=1
+            ).values()
+            with (
+                DefaultScope.overwrite_default_scope(built.scope),
+                ErrorCatcher(failures.append),
+            ):
+                model.train()
+                data = model.data_preprocessor(batch, True)
+                run_training_forward(model, data)
+        if not failures or _REFUSED not in str(failures[0]):
+            return None
+    inside = modules_of_error(failures[0], model)
+    return (inside[-1], model.get_submodule(inside[-1])) if inside else None

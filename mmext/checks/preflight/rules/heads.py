@@ -3,7 +3,11 @@
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
+
+import torch
 
 from ....utils.label_spec import class_vocabulary, heads_of_model
 from ...config import (
@@ -35,6 +39,7 @@ _EDGE_HEADS = ('STDCHead',)
 # Their files have fewer names than they: MMDetection's converters of
 # MOT write the category pedestrian alone.
 _WITH_UNUSED_NAMES = {'MOTChallengeDataset'}
+_SEGMENTOR = 'mmseg.models.segmentors.encoder_decoder'
 _SHOWN = 4
 _FIX = 'set a num_classes of a base, where the config names the classes'
 
@@ -296,7 +301,17 @@ def no_window(subject: Subject) -> Iterator[Finding]:
     """``mode='slide'`` of MMSegmentation: the first validation fails."""
     test_cfg = as_mapping(_model(subject).get('test_cfg'))
     path = ('model', 'test_cfg')
-    if test_cfg.get('mode') != 'slide':
+    mode = test_cfg.get('mode', 'whole')
+    kind = next(map(subject.component, subject.below('model')), None)
+    # Others have modes of their own.
+    own = getattr(getattr(kind, 'inference', None), '__module__', '')
+    if own == _SEGMENTOR and mode not in ('slide', 'whole'):
+        yield new_finding(
+            f"mode={mode!r} is neither 'slide' nor 'whole'",
+            path=(*path, 'mode'),
+            remedy="set mode='whole' or 'slide'",
+        )
+    if mode != 'slide':
         return
     sizes = {key: test_cfg.get(key) for key in ('crop_size', 'stride')}
     lacking = [key for key, size in sizes.items() if not size]
@@ -315,6 +330,10 @@ def no_window(subject: Subject) -> Iterator[Finding]:
         yield new_finding(
             f'{wrong[0]} must be (height, width), got {sizes[wrong[0]]!r}',
             path=(*path, wrong[0]),
+        )
+    elif min(map(min, sizes.values())) < 1:
+        yield new_finding(
+            f'crop_size and stride must be above 0, got {sizes}', path=path
         )
     elif any(step > side for side, step in zip(*sizes.values())):
         yield new_finding(
@@ -518,3 +537,45 @@ def weighted_sigmoid(subject: Subject) -> Iterator[Finding]:
                 'unless a row has so many pixels',
                 path=(*section.path, 'class_weight'),
             )
+
+
+@LOSS.rule(
+    'LOSS006',
+    title='class weights fail where ignored pixels do not count',
+    severity=Severity.ERROR,
+    remedy='set avg_non_ignore=False: with class_weight the mean is over '
+    'labelled pixels in any case',
+    fix='set avg_non_ignore=False, which computes the same',
+)
+def weights_of_labelled(subject: Subject) -> Iterator[Finding]:
+    """``class_weight`` and ``avg_non_ignore`` of MMSegmentation."""
+    for section in _losses(subject):
+        kind, loss = subject.component(section), section.cfg
+        if (
+            loss.get('class_weight')
+            and loss.get('avg_non_ignore')
+            and not loss.get('use_sigmoid')
+            and not loss.get('use_mask')
+            and loss.get('reduction', 'mean') == 'mean'
+            and getattr(kind, '__module__', '').startswith('mmseg.')
+            and kind.__name__ == 'CrossEntropyLoss'
+            and _fails_with_weights(kind)
+        ):
+            path = (*section.path, 'avg_non_ignore')
+            yield new_finding(
+                'class_weight with avg_non_ignore=True: this version of mmseg '
+                'leaves ignored pixels out twice, which ends the first step '
+                'with an IndexError',
+                path=path,
+                options=change(path, False),
+            )
+
+
+@cache
+def _fails_with_weights(kind: type) -> bool:
+    """Whether a loss of MMSegmentation fails with both, as that of 1.2.0."""
+    loss = kind(class_weight=[1.0], avg_non_ignore=True)
+    with suppress(IndexError):
+        loss(torch.zeros(1, 1, 1, 1), torch.zeros(1, 1, 1, dtype=torch.long))
+        return False
+    return True

@@ -1,18 +1,23 @@
 """What a dry run shows of the steps: errors, losses and norms."""
 
+import math
 import textwrap
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from torch import nn
+
 from ...ddp import SyncSettings
 from ...device import DeviceMixError, MemoryForecast
 from ...findings import Finding, Rule, Severity, code_location
+from ..build import Built
 from ..dry_run.crashes import Crash
-from ..dry_run.rehearsal import GIB, RehearsedStep
+from ..dry_run.rehearsal import GIB, RehearsedStep, norm_of_one
 from ..dry_run.run import DryRun
 from ..dry_run.step import KeptGraph, LossTerm, StepRecord
 from .registry import GPU, INSTALL, NORM, STEP, WORLD, count_of, in_words
+from .subject import Subject, as_mapping
 from .sync import sync_findings
 
 _STALE = 'StaleGraphError'
@@ -21,6 +26,7 @@ _DETACH = 'keep it detached: value.detach()'
 _MAX_TEXT = 200
 _MAX_NORMS = 3
 _MAX_SITES = 5
+_PLAIN_NORMS = nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.GroupNorm
 # A step of CO-DINO waits as often.
 _FEW_READS = 4
 
@@ -91,6 +97,15 @@ NORM001 = NORM.declare(
     remedy='use one batch norm for each use, such as SepBN, or a norm '
     'without running statistics, such as GN',
 )
+NORM003 = NORM.declare(
+    'NORM003',
+    title='a norm gets one value of each channel',
+    severity=Severity.ERROR,
+    remedy='set batch_size=2 or more; or use a norm that takes no statistics '
+    'of single channels, such as GN, or SyncBN in several processes',
+    fix='leave out the last batch of an epoch, where only that one has a '
+    'single sample',
+)
 GPU001 = GPU.declare(
     'GPU001',
     title='a step fails on a GPU that goes through on a CPU',
@@ -113,6 +128,15 @@ GPU003 = GPU.declare(
     severity=Severity.ERROR,
     remedy='take a smaller batch, smaller pictures, mixed precision or '
     'activation checkpoints; --gpu-memory GIB says which of them suffices',
+)
+GPU004 = GPU.declare(
+    'GPU004',
+    title='a loss is infinite or NaN in mixed precision',
+    severity=Severity.ERROR,
+    remedy="compute it in float32 there: torch.autocast('cuda', "
+    'enabled=False) and x.float(); in float16 an eps below 6e-8 is 0, and '
+    "numbers end at 65504; or set optim_wrapper.dtype='bfloat16', which has "
+    'the range of float32',
 )
 WORLD001 = WORLD.declare(
     'WORLD001',
@@ -339,6 +363,52 @@ def _norms(dry_run: DryRun) -> Iterator[Finding]:
     )
 
 
+def single_sample_findings(
+    subject: Subject, built: Built, samples: int
+) -> Iterator[Finding]:
+    """What fails in a batch of one sample, where the training has one.
+
+    ``samples`` are those of an epoch whose last batch is not left out, 0 if
+    they are not known.
+    """
+    loader = as_mapping(subject.top.get('train_dataloader'))
+    size, world = loader.get('batch_size', 1), subject.world
+    if not isinstance(size, int) or size < 1 or not loader:
+        return
+    # As MMEngine's sampler deals them out.
+    own = -(-samples // (world or 1))
+    if size != 1 and own % size != 1:
+        return
+    norm = norm_of_one(subject.cfg, built)
+    # What stands in the place of a SyncBN is of no class of PyTorch's.
+    synchronized = norm and not isinstance(norm[1], _PLAIN_NORMS)
+    if norm is None or (synchronized and (world or 1) > 1):
+        return
+    options, remedy = {}, ''
+    text = 'batch_size=1'
+    if size != 1:
+        text = (
+            f'the last batch of an epoch has one sample ({own} samples, '
+            f'batch_size={size})'
+        )
+        if own > size and loader.get('batch_sampler') is None:
+            options = {'train_dataloader.drop_last': True}
+            remedy = 'set train_dataloader.drop_last=True'
+    if synchronized and world is None:
+        text += ', and one process trains'
+    yield NORM003.finding(
+        f'{text}: {norm[0]} gets one value of each channel there, and fails: '
+        'Expected more than 1 value per channel when training',
+        key='train_dataloader.batch_size',
+        severity=Severity.WARNING
+        if synchronized and world is None
+        else Severity.ERROR,
+        names=norm[:1],
+        options=options,
+        remedy=remedy,
+    )
+
+
 def dry_run_findings(dry_run: DryRun, current: SyncSettings) -> list[Finding]:
     """Findings of a dry run, the worst first."""
     results = [
@@ -372,6 +442,19 @@ def rehearsal_findings(step: RehearsedStep) -> Iterator[Finding]:
             f'the host waits {count} times for the GPU in a step: '
             f'{"; ".join(sites[:_MAX_SITES])}',
             names=tuple(sites[_MAX_SITES:]),
+        )
+    bad = [n for n, v in done.losses.items() if not math.isfinite(v)]
+    if bad and step.dtype and not done.without_values:
+        at = f': {done.spoiled} makes such a value of finite ones'
+        yield GPU004.finding(
+            f'in {step.dtype}, {", ".join(bad)} '
+            f'{"is" if len(bad) == 1 else "are"} infinite or NaN'
+            + (at if done.spoiled else '')
+            + ('; the weights are random here' * step.random_weights),
+            severity=Severity.WARNING
+            if step.random_weights
+            else Severity.ERROR,
+            names=(done.spoiled.module,) if done.spoiled else (),
         )
     memory, limit = done.memory, step.gpu_memory
     parts = ', '.join(

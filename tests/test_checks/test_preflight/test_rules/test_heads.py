@@ -137,12 +137,15 @@ def test_a_number_of_classes_that_a_base_has(tmp_path):
         (dict(), 'without crop_size and stride'),
         (dict(crop_size=64, stride=32), 'crop_size must be (height, width)'),
         (dict(crop_size=(64, 64), stride=(96, 32)), 'leaves gaps'),
+        (dict(crop_size=(64, 64), stride=(0, 32)), 'must be above 0'),
+        (dict(mode='slides'), 'neither'),
         (dict(crop_size=(64, 64), stride=(32, 64)), ''),
     ],
 )
 def test_windows(settings, text):
     test_cfg = {'mode': 'slide', **settings}
-    findings = lint({'model.test_cfg': test_cfg}, 'HEAD004')
+    changes = {'model.type': 'mmseg.EncoderDecoder'}
+    findings = lint({**changes, 'model.test_cfg': test_cfg}, 'HEAD004')
     assert [text in finding.message for finding in findings] == (
         [True] if text else []
     )

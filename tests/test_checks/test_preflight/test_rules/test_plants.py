@@ -59,8 +59,8 @@ MENDED = {
     'DDP002',
     *('DDP007', 'DDP008', 'DDP009', 'EVAL002', 'HEAD006', 'HOOK001'),
     *('IGN002', 'IGN005', 'IGN006', 'KEY001', 'KEY003', 'KEY005'),
-    *('LOOP004', 'LOSS002', 'OPT006', 'PIPE001', 'SCHED001'),
-    'SCHED008',
+    *('LOOP004', 'LOSS002', 'LOSS006', 'OPT006', 'PIPE001', 'SCHED001'),
+    *('PIPE006', 'SCHED008'),
     # By the flag of DDP001, which it is a consequence of.
     'STEP005',
 }
@@ -145,6 +145,28 @@ def test_without_a_fault(base, tmp_path, environ):
     argv = arguments(Plant('', 'info', '', base=base), tmp_path)
     assert load_tool('preflight').main([*argv, '--fail-on', 'info']) == 0
     assert read_findings(tmp_path) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ('world', 'severities'), [('1', ['error']), ('2', [])]
+)
+def test_several_processes_synchronize_a_norm(
+    world, severities, tmp_path, environ
+):
+    environ.setenv('WORLD_SIZE', world)
+    text = """
+norm_cfg = dict(type='SyncBN')
+model = dict(decode_head=dict(norm_cfg=norm_cfg))
+train_dataloader = dict(batch_size=1)
+"""
+    plant = Plant('', 'error', text, base='segmentor')
+    load_tool('preflight').main(arguments(plant, tmp_path))
+    assert [
+        Severity(finding['severity']).name.lower()
+        for finding in read_findings(tmp_path)
+        if finding['rule'] == 'NORM003'
+    ] == severities
 
 
 PRETRAINED = (
