@@ -23,7 +23,11 @@ CONFIGS = {
 }
 SIZE = (64, 64)
 
-_RESNET = 'depth=18, base_channels=4, stem_channels=4, init_cfg=None'
+# Nothing is loaded, so nothing is frozen.
+_RESNET = (
+    'depth=18, base_channels=4, stem_channels=4, init_cfg=None, '
+    'frozen_stages=-1, norm_eval=False'
+)
 _LEVELS = 'in_channels=[4, 8, 16, 32], out_channels=8'
 _LOADER = 'batch_size=2, num_workers=0, persistent_workers=False'
 

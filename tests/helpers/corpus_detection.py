@@ -551,6 +551,26 @@ model = dict(backbone=dict(init_cfg=dict(
     _delete_=True, type='Pretrained', checkpoint='DATA/detector.pth',
     prefix='backbone.')))
 
+== frozen_from_scratch retina open-mmlab/mmdetection#10567
+~ CKPT010.*frozen_stages=1.*norm_eval=True
+model = dict(backbone=dict(frozen_stages=1, norm_eval=True, init_cfg=None))
+--
+model = dict(backbone=dict(frozen_stages=-1, norm_eval=False, init_cfg=None))
+
+== norms_from_scratch faster open-mmlab/mmdetection#5109
+~ CKPT010.*norm_eval
+model = dict(backbone=dict(norm_eval=True, init_cfg=None))
+--
+model = dict(backbone=dict(norm_eval=False, init_cfg=None))
+
+== weights_of_another_depth retina open-mmlab/mmdetection#10731
+~ CKPT011.*depth 50.*depth 18
+model = dict(backbone=dict(init_cfg=dict(
+    _delete_=True, type='Pretrained', checkpoint='torchvision://resnet50')))
+--
+model = dict(backbone=dict(init_cfg=dict(
+    _delete_=True, type='Pretrained', checkpoint='DATA/backbone.pth')))
+
 == neck_not_imported retina open-mmlab/mmdetection#7796
 ~ AugFPN.*(custom_imports|registered)
 model = dict(neck=dict(type='AugFPN'))

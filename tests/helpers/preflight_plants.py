@@ -18,7 +18,8 @@ _RESNET = 'depth=18, base_channels=4, stem_channels=4, init_cfg=None'
 _DETECTOR = mmext.config_path('retinanet/retinanet_r50_fpn_cp_8xb2_1x_coco.py')
 _SMALL_DETECTOR = f"""
 model = dict(
-    backbone=dict({_RESNET}, frozen_stages=-1, with_cp=False),
+    backbone=dict({_RESNET}, frozen_stages=-1, norm_eval=False,
+                  with_cp=False),
     neck={_NECK},
     bbox_head=dict(in_channels=8, feat_channels=8, stacked_convs=1),
 )
@@ -58,7 +59,7 @@ model = dict(
         _MMDET / 'mask_rcnn' / 'mask-rcnn_r50_fpn_1x_coco.py',
         f"""
 model = dict(
-    backbone=dict({_RESNET}, frozen_stages=-1),
+    backbone=dict({_RESNET}, frozen_stages=-1, norm_eval=False),
     neck={_NECK},
     rpn_head=dict(in_channels=8, feat_channels=8),
     roi_head=dict(
@@ -188,6 +189,14 @@ del torch
 == CKPT008 error key=load_from
 load_from = 'FOLDER/a.pth'  # here
 open(load_from, 'wb').write(bytes.fromhex('8002637379730a657869740a2e'))
+
+== CKPT010 error key=model.backbone.frozen_stages also=OPT002
+model = dict(backbone=dict(frozen_stages=1))  # here
+
+== CKPT011 warning key=model.backbone.init_cfg.checkpoint
+init = dict(_delete_=True, type='Pretrained',
+            checkpoint='https://a.org/resnet50-0676ba61.pth')  # here
+model = dict(backbone=dict(init_cfg=init))
 
 == ENV001 error environ=RANK=0
 
@@ -492,8 +501,8 @@ model = dict(mistake='extra alone')
 == OPT001 error base=planted names=neck
 optim_wrapper = dict(constructor='BackboneOnlyConstructor')
 
-== OPT002 info names=backbone.
-model = dict(backbone=dict(frozen_stages=1))
+== OPT002 info base=planted names=planted.stem
+model = dict(mistake='frozen stem')
 
 == OPT003 warning key=optim_wrapper.paramwise_cfg.custom_keys
 keys = {'backbone': dict(lr_mult=0.0)}

@@ -54,7 +54,8 @@ def environ(monkeypatch):
 # Rules whose plant --fix mends; of the others the meaning is not certain, or
 # it takes more than a config.
 MENDED = {
-    *('ARG001', 'ARG002', 'CKPT004', 'DATA001', 'DATA002', 'DATA003'),
+    *('ARG001', 'ARG002', 'CKPT004', 'CKPT010', 'DATA001', 'DATA002'),
+    'DATA003',
     *('DATA004', 'DATA005', 'DATA007', 'DATA008', 'DDP001', 'DDP002'),
     *('DDP007', 'DDP008', 'DDP009', 'EVAL002', 'HEAD006', 'HOOK001'),
     *('IGN002', 'IGN005', 'IGN006', 'KEY001', 'KEY003', 'KEY005'),
