@@ -153,6 +153,20 @@ model = dict(rpn_head=dict(loss_bbox=dict(type='L1Loss', loss_weight=1.0)))
 model = dict(rpn_head=dict(loss_bbox=dict(
     _delete_=True, type='L1Loss', loss_weight=1.0)))
 
+== boxes_not_decoded cascade open-mmlab/mmdetection#3949
+~ LOSS006.*reg_decoded_bbox
+model = dict(rpn_head=dict(loss_bbox=dict(
+    _delete_=True, type='IoULoss', loss_weight=1.0)))
+--
+model = dict(rpn_head=dict(reg_decoded_bbox=True, loss_bbox=dict(
+    _delete_=True, type='IoULoss', loss_weight=1.0)))
+
+== deltas_in_pixels faster open-mmlab/mmdetection#4454
+~ LOSS006.*L1Loss.*pixels
+model = dict(roi_head=dict(bbox_head=dict(reg_decoded_bbox=True)))
+--
+model = dict(roi_head=dict(bbox_head=dict(reg_decoded_bbox=False)))
+
 == backbone_without_delete retina open-mmlab/mmdetection#5856
 ~ (base_channels|depth|style|frozen_stages).*_delete_
 ~ _delete_.*(base_channels|depth)

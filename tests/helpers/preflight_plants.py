@@ -318,6 +318,10 @@ head = dict(loss_decode=dict(_delete_=True, **loss,
                              class_weight=[1.0] * 150))  # here
 model = dict(auxiliary_head=head)
 
+== LOSS006 error key=model.bbox_head.loss_bbox.type
+loss = dict(_delete_=True, type='mmdet.GIoULoss')  # here
+model = dict(bbox_head=dict(loss_bbox=loss))
+
 == PIPE001 error key=train_dataloader.dataset.pipeline base=edges also=STEP001
 train_dataloader = dict(dataset=dict(pipeline=[  # here
     dict(type='LoadImageFromFile'), dict(type='LoadAnnotations'),

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ....utils.label_spec import class_vocabulary, heads_of_model
 from ...config import (
@@ -35,6 +36,22 @@ _EDGE_HEADS = ('STDCHead',)
 # MOT write the category pedestrian alone.
 _WITH_UNUSED_NAMES = {'MOTChallengeDataset'}
 _SHOWN = 4
+# Modules of MMDetection with losses of boxes, and of numbers that stand for
+# them.
+_OF_BOXES = 'mmdet.models.losses.iou_loss'
+_OF_DELTAS = (
+    'mmdet.models.losses.balanced_l1_loss',
+    'mmdet.models.losses.smooth_l1_loss',
+)
+_DECODED = 'reg_decoded_bbox'
+# Methods that call AnchorHead.loss_by_feat_single, which reads it.
+_DECODING = tuple(
+    f'{head}.loss_by_feat'
+    for head in (
+        *('AnchorHead', 'RPNHead', 'FSAFHead', 'GuidedAnchorHead'),
+        'GARPNHead',
+    )
+)
 _FIX = 'set a num_classes of a base, where the config names the classes'
 
 
@@ -457,3 +474,58 @@ def weighted_sigmoid(subject: Subject) -> Iterator[Finding]:
                 'unless a row has so many pixels',
                 path=(*section.path, 'class_weight'),
             )
+
+
+@LOSS.rule(
+    'LOSS006',
+    title='a loss of boxes gets what is not decoded, or the reverse',
+    severity=Severity.ERROR,
+    remedy=f'set {_DECODED}=True of the head for losses of boxes (IoULoss, '
+    'GIoULoss, ...), and False for L1Loss and SmoothL1Loss',
+    fix=f'set {_DECODED}=True for a loss of boxes',
+)
+def undecoded_boxes(subject: Subject) -> Iterator[Finding]:
+    """``reg_decoded_bbox`` of MMDetection's heads against ``loss_bbox``."""
+    losses = {section.path: section for section in _losses(subject)}
+    for section in subject.below('model'):
+        loss = losses.get((*section.path, 'loss_bbox'))
+        head = subject.component(section)
+        if loss is None or not _may_decode(head):
+            continue
+        kind = subject.component(loss)
+        decoded = section.cfg.get(_DECODED, default_of(head, _DECODED))
+        coder = kind_of(section.cfg.get('bbox_coder'))
+        module = getattr(kind, '__module__', '')
+        path = (*section.path, _DECODED)
+        at = path if _DECODED in section.cfg else (*loss.path, 'type')
+        # What PseudoBBoxCoder encodes are boxes.
+        if module == _OF_BOXES and not decoded and coder != 'PseudoBBoxCoder':
+            yield new_finding(
+                f'{kind.__name__} compares boxes, and {_DECODED}=False of '
+                f'{head.__name__} gives it what is still to be decoded to '
+                'boxes: none is learned',
+                path=at,
+                options=change(path, True),
+            )
+        elif module in _OF_DELTAS and decoded:
+            key = join_key((*loss.path, 'type'))
+            left = subject.is_above(key, join_key(path))
+            yield new_finding(
+                f'{kind.__name__} gets boxes in pixels, by {_DECODED}=True '
+                f'of {head.__name__}: it is as large as the boxes are far '
+                'apart, and outweighs other losses',
+                path=at,
+                severity=Severity.WARNING,
+                options=change(path, False) if left else {},
+            )
+
+
+def _may_decode(head: Any) -> bool:
+    """Whether what computes a head's loss is known to read the flag."""
+    if not getattr(head, '__module__', '').startswith('mmdet.'):
+        return False
+    names = ('loss', 'loss_by_feat', 'loss_by_feat_single')
+    methods = [getattr(head, name, None) for name in names]
+    box, whole, single = (getattr(m, '__qualname__', '') for m in methods)
+    dense = single == 'AnchorHead.loss_by_feat_single'
+    return box == 'BBoxHead.loss' or (dense and whole in _DECODING)

@@ -59,7 +59,7 @@ MENDED = {
     *('DATA004', 'DATA005', 'DATA007', 'DATA008', 'DDP001', 'DDP002'),
     *('DDP007', 'DDP008', 'DDP009', 'EVAL002', 'HEAD006', 'HOOK001'),
     *('IGN002', 'IGN005', 'IGN006', 'KEY001', 'KEY003', 'KEY005'),
-    *('LOOP004', 'LOSS002', 'OPT006', 'PIPE001', 'SCHED001'),
+    *('LOOP004', 'LOSS002', 'LOSS006', 'OPT006', 'PIPE001', 'SCHED001'),
     'SCHED008',
     # By the flag of DDP001, which it is a consequence of.
     'STEP005',
