@@ -501,6 +501,46 @@ default_hooks = dict(checkpoint=dict(save_best='bbox_mAP'))
 --
 default_hooks = dict(checkpoint=dict(save_best='coco/bbox_mAP'))
 
+== worst_of_all retina open-mmlab/mmocr#1130
+~ EVAL004.*greater
+default_hooks = dict(checkpoint=dict(save_best='coco/bbox_mAP', rule='less'))
+--
+default_hooks = dict(checkpoint=dict(
+    save_best='coco/bbox_mAP', rule='greater'))
+
+== stops_too_early retina open-mmlab/mmdetection#12302
+~ EVAL006.*min_delta
+default_hooks = dict(early_stopping=dict(
+    type='EarlyStoppingHook', monitor='coco/bbox_mAP', patience=10,
+    rule='greater'))
+--
+default_hooks = dict(early_stopping=dict(
+    type='EarlyStoppingHook', monitor='coco/bbox_mAP', patience=10,
+    rule='greater', min_delta=0.001))
+
+== best_of_nothing retina open-mmlab/mmsegmentation#2168
+~ EVAL005.*best checkpoint
+val_dataloader = None
+val_cfg = None
+val_evaluator = None
+default_hooks = dict(checkpoint=dict(save_best='coco/bbox_mAP'))
+--
+default_hooks = dict(checkpoint=dict(save_best='coco/bbox_mAP'))
+
+== loggers_of_1x mask open-mmlab/mmdetection#10207
+~ TYPE001.*LoggerHook.*visualizer
+custom_hooks = [dict(type='TextLoggerHook'),
+                dict(type='TensorboardLoggerHook')]
+--
+default_hooks = dict(logger=dict(type='LoggerHook', interval=50))
+visualizer = dict(vis_backends=[dict(type='LocalVisBackend')])
+
+== hooks_of_1x retina open-mmlab/mmcv#3011
+~ TYPE001.*param_scheduler
+custom_hooks = [dict(type='CosineAnnealingLrUpdaterHook', min_lr=0)]
+--
+param_scheduler = [dict(type='CosineAnnealingLR', eta_min=0)]
+
 == two_equal_backends retina open-mmlab/mmdetection#11545
 ~ vis_backend
 visualizer = dict(vis_backends=[dict(type='LocalVisBackend'),

@@ -152,6 +152,19 @@ default_hooks = dict(checkpoint=dict(save_best='bbox_mAP'))  # here
 val_dataloader = dict(dataset=dict(pipeline=[  # here
     dict(type='LoadImageFromFile'), dict(type='PackSegInputs')]))
 
+== EVAL004 error key=default_hooks.checkpoint.rule
+default_hooks = dict(checkpoint=dict(
+    save_best='coco/bbox_mAP', rule='less'))  # here
+
+== EVAL005 warning key=custom_hooks[0].monitor
+val_dataloader = val_cfg = val_evaluator = None
+custom_hooks = [dict(type='EarlyStoppingHook', min_delta=0.001,
+                     monitor='coco/bbox_mAP')]  # here
+
+== EVAL006 warning key=default_hooks.stop
+stop = dict(type='EarlyStoppingHook', monitor='coco/bbox_mAP')
+default_hooks = dict(stop=stop)  # here
+
 == CKPT001 error key=load_from
 load_from = 'FOLDER/none.pth'  # here
 

@@ -4,8 +4,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from mmengine.hooks import EMAHook
+
 from ....utils.training import rate_factor
-from ...config import join_key
+from ...config import default_of, join_key
 from ...findings import Finding, Severity
 from ..build import hook_configs
 from .registry import HOOK, LOOP, new_finding
@@ -323,23 +325,36 @@ def twice(subject: Subject) -> Iterator[Finding]:
 def late_average(subject: Subject) -> Iterator[Finding]:
     """MMEngine refuses such an EMAHook when the training starts."""
     length = training_length(subject)
-    for section in subject.below('custom_hooks'):
-        hook = section.cfg
-        if kind_of(hook) != 'EMAHook':
+    for section in subject.sections:
+        hook, kind = section.cfg, subject.component(section)
+        if getattr(kind, 'before_train', None) is not EMAHook.before_train:
             continue
-        epoch, step = hook.get('begin_epoch', 0), hook.get('begin_iter', 0)
+        name = kind.__name__
+        epoch, step = (
+            hook.get(key, default_of(kind, key) or 0)
+            for key in ('begin_epoch', 'begin_iter')
+        )
         if epoch and step:
             yield new_finding(
-                f'EMAHook has begin_epoch={epoch} and begin_iter={step}, of '
+                f'{name} has begin_epoch={epoch} and begin_iter={step}, of '
                 'which one may be set',
                 path=section.path,
             )
             continue
         key, begin = ('begin_epoch', epoch) if epoch else ('begin_iter', step)
-        counts = length is not None and length.by_epoch == bool(epoch)
-        if counts and isinstance(begin, int) and begin > length.total:
+        if length is None or not isinstance(begin, int):
+            continue
+        if epoch and not length.by_epoch and begin > 1:
             yield new_finding(
-                f'EMAHook has {key}={begin}, and the training ends at '
+                f'{name} has {key}={begin}, and {length.total} iterations '
+                'are one epoch to MMEngine',
+                path=(*section.path, key) if key in hook else section.path,
+                remedy='set begin_iter, below the end of the training, in '
+                'place of begin_epoch',
+            )
+        elif length.by_epoch == bool(epoch) and begin > length.total:
+            yield new_finding(
+                f'{name} has {key}={begin}, and the training ends at '
                 f'{length.total} {length.unit}',
-                path=(*section.path, key),
+                path=(*section.path, key) if key in hook else section.path,
             )

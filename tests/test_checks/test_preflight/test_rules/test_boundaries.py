@@ -9,11 +9,15 @@ import torch
 from helpers.lint_findings import changed, lint
 from mmengine.config import Config
 from mmengine.dataset import BaseDataset
-from mmengine.registry import DATASETS
+from mmengine.hooks import EarlyStoppingHook, EMAHook
+from mmengine.optim import ReduceOnPlateauLR
+from mmengine.registry import DATASETS, HOOKS
 
 import mmext
 
+AP = 'coco/bbox_mAP'
 EMA = {'type': 'EMAHook'}
+NO_VAL = dict.fromkeys(('val_dataloader', 'val_cfg', 'val_evaluator'))
 ITERS = {'type': 'IterBasedTrainLoop', 'max_iters': 100, 'val_interval': 10}
 LOADER = 'train_dataloader'
 DATA = f'{LOADER}.dataset'
@@ -25,6 +29,20 @@ SEG_DATA = 'mmseg.BaseSegDataset'
 class ComputedPrefix(BaseDataset):
     def load_data_list(self):
         return [self.data_prefix[key] for key in ('left', 'right')]
+
+
+@HOOKS.register_module(force=True)
+class LateAverage(EMAHook):
+    """Begins after the training, if nothing else is said."""
+
+    def __init__(self, begin_epoch=13, **kwargs):
+        super().__init__(begin_epoch=begin_epoch, **kwargs)
+
+
+@HOOKS.register_module(force=True)
+class UncheckedAverage(LateAverage):
+    def before_train(self, runner):
+        pass
 
 
 def prefix(kind='CocoDataset', **keys):
@@ -48,6 +66,11 @@ def best(name, **evaluator):
         'default_hooks.checkpoint.save_best': name,
         'val_evaluator': {'type': 'CocoMetric', **evaluator},
     }
+
+
+def stopping(**settings):
+    own = {'type': 'EarlyStoppingHook', 'monitor': AP, **settings}
+    return {'default_hooks.early_stopping': own}
 
 
 def checkpoints(train_cfg=None, **settings):
@@ -131,6 +154,36 @@ ROWS = [
         schedule(type='ReduceOnPlateauLR', monitor='loss'),
         ('error',),
     ),
+    # It watches 'loss', if nothing is said.
+    ('EVAL002', schedule(type='ReduceOnPlateauLR'), ('error',)),
+    ('EVAL004', schedule(type='ReduceOnPlateauLR', monitor='loss'), ()),
+    ('EVAL004', schedule(type='ReduceOnPlateauLR', monitor=AP), ('error',)),
+    (
+        'EVAL004',
+        schedule(type='ReduceOnPlateauLR', monitor=AP, rule='greater'),
+        (),
+    ),
+    ('EVAL004', checkpoints(save_best=AP), ()),
+    ('EVAL004', checkpoints(save_best=AP, rule='less'), ('error',)),
+    ('EVAL004', checkpoints(save_best='loss', rule='greater'), ('error',)),
+    ('EVAL004', checkpoints(save_best='mine', rule='less'), ()),
+    ('EVAL004', checkpoints(save_best='depth/rmse', rule='less'), ()),
+    # It is not known which of both is meant.
+    ('EVAL004', checkpoints(save_best='map_loss', rule='greater'), ()),
+    ('EVAL004', stopping(rule='less'), ('error',)),
+    ('EVAL005', checkpoints(save_best=AP), ()),
+    ('EVAL005', {**checkpoints(save_best=AP), **NO_VAL}, ('warning',)),
+    ('EVAL005', {**checkpoints(), **NO_VAL}, ()),
+    ('EVAL005', {**stopping(), **NO_VAL}, ('warning',)),
+    (
+        'EVAL005',
+        {**schedule(type='ReduceOnPlateauLR'), **NO_VAL},
+        ('warning',),
+    ),
+    ('EVAL006', stopping(), ('warning',)),
+    ('EVAL006', stopping(min_delta=0.005), ()),
+    # From 0 to 100.
+    ('EVAL006', stopping(monitor='mIoU'), ()),
     ('HOOK001', {'default_hooks': [EMA]}, ('error',)),
     ('HOOK001', {'default_hooks.logger': 'LoggerHook'}, ('error',)),
     ('HOOK001', {'custom_hooks': [{'interval': 3}, EMA]}, ('error',)),
@@ -140,6 +193,16 @@ ROWS = [
     ('HOOK003', hook(**EMA, begin_epoch=12), ()),
     ('HOOK003', hook(**EMA, begin_iter=9000), ()),
     ('HOOK003', hook(**EMA, begin_epoch=3, begin_iter=5), ('error',)),
+    ('HOOK003', {'default_hooks.ema': {**EMA, 'begin_epoch': 13}}, ('error',)),
+    ('HOOK003', hook(type='LateAverage'), ('error',)),
+    ('HOOK003', hook(type='LateAverage', begin_epoch=12), ()),
+    ('HOOK003', hook(type='UncheckedAverage'), ()),
+    (
+        'HOOK003',
+        {**hook(**EMA, begin_epoch=2), 'train_cfg': ITERS},
+        ('error',),
+    ),
+    ('HOOK003', {**hook(**EMA, begin_iter=9), 'train_cfg': ITERS}, ()),
     # Parts of configs, for others to inherit.
     ('LOOP001', dict.fromkeys(('model', 'val_cfg')), ()),
     (
@@ -477,3 +540,17 @@ def test_names_what_a_split_lacks(name):
     (finding,) = lint({name: None}, 'LOOP001')
     assert finding.names == (name,)
     assert name not in finding.key
+
+
+def test_what_mmengine_does_with_a_figure_that_rises():
+    """By its defaults: the rate falls, and the training stops."""
+    figures = [0.3 + 0.005 * step for step in range(20)]
+    optimizer = torch.optim.SGD([torch.zeros(1)], 1.0)
+    schedule = ReduceOnPlateauLR(optimizer, monitor=AP)
+    for figure in figures:
+        schedule.step({AP: figure})
+    assert optimizer.param_groups[0]['lr'] < 1
+    for min_delta, stops in ((0.1, True), (0.001, False)):
+        hook = EarlyStoppingHook(AP, patience=10, min_delta=min_delta)
+        said = [hook._check_stop_condition(figure)[0] for figure in figures]
+        assert any(said) == stops

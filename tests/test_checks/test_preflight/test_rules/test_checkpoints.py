@@ -199,6 +199,8 @@ def test_size_in_the_name_of_weights(checkpoint, found):
 
 
 FROZEN = 'model.backbone.frozen_stages'
+NORM = 'model.backbone.norm_cfg'
+NORM_EVAL = 'model.backbone.norm_eval'
 
 
 @pytest.mark.parametrize(
@@ -206,10 +208,10 @@ FROZEN = 'model.backbone.frozen_stages'
     [
         ({FROZEN: 1}, 'ERROR'),
         ({FROZEN: 0}, 'ERROR'),
-        # norm_eval is on by default.
-        ({}, 'WARNING'),
-        ({'model.backbone.norm_cfg': {'type': 'GN', 'num_groups': 8}}, ''),
-        ({'model.backbone.norm_eval': False}, ''),
+        # It is on by default.
+        ({NORM_EVAL: None}, 'WARNING'),
+        ({NORM_EVAL: True, NORM: {'type': 'GN', 'num_groups': 8}}, ''),
+        ({}, ''),
         ({FROZEN: 1, 'load_from': 'https://a.org/a.pth'}, ''),
         ({FROZEN: 1, 'resume': True}, ''),
         ({FROZEN: 1, **pretrained('https://a.org/a.pth')}, ''),
