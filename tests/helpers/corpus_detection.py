@@ -554,6 +554,12 @@ auto_scale_lr = dict(_delete_=True, enable=True)
 --
 auto_scale_lr = dict(enable=True, base_batch_size=16)
 
+== rate_of_eight_gpus retina open-mmlab/mmdetection#3446
+~ LOOP006.*lr=0.01 is 8 times as large
+train_dataloader = dict(batch_size=2)
+--
+optim_wrapper = dict(optimizer=dict(lr=0.00125))
+
 == epochs_in_iterations retina open-mmlab/mmdetection#7364
 ~ SCHED001
 ~ by_epoch

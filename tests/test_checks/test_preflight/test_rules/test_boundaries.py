@@ -378,12 +378,59 @@ def test_a_logged_loss_beside_one_that_is_summed():
 
 def test_batch_sizes():
     assert lint(scale(base_batch_size=16), 'LOOP006', world=8) == []
+    (finding,) = lint(scale(base_batch_size=16), 'LOOP006', world=4)
+    assert finding.severity.name == 'INFO'
     (finding,) = lint(scale(base_batch_size=16), 'LOOP006', world=2)
     assert '4 images (2 of 2 processes)' in finding.message
-    assert 'scaled to them is 0.005' in finding.message
+    assert 'scaled to them it is 0.005, and lr=0.02 is 4 times as large' in (
+        finding.message
+    )
+    assert finding.severity.name == 'WARNING'
     changes = scale(base_batch_size=16)
     changes['optim_wrapper.accumulative_counts'] = 4
     assert lint(changes, 'LOOP006', world=2) == []
+    # By the square root.
+    changes = scale(base_batch_size=16)
+    changes['optim_wrapper.optimizer'] = {'type': 'AdamW', 'lr': 1e-4}
+    (finding,) = lint(changes, 'LOOP006', world=1)
+    assert finding.severity.name == 'INFO'
+
+
+@pytest.mark.parametrize(
+    ('lr', 'batch', 'world', 'severity'),
+    [
+        # Of a host's config for 8 x 2 images, by its name.
+        (None, 2, 8, ''),
+        (None, 4, 8, 'INFO'),
+        (None, 2, 1, 'WARNING'),
+        (None, 16, 1, ''),
+        (None, 8, 8, 'WARNING'),
+        # Scaled, smaller for a fine-tuning, and too large.
+        (0.0025, 2, 1, ''),
+        (0.0001, 2, 8, ''),
+        (0.02, 1, 1, 'WARNING'),
+        (0.04, 2, 8, 'INFO'),
+    ],
+)
+def test_rates_of_a_base(lr, batch, world, severity, tmp_path):
+    (tmp_path / 'detector_8xb2_1x.py').write_text("""
+optim_wrapper = dict(type='OptimWrapper', optimizer=dict(type='SGD', lr=0.02))
+train_dataloader = dict(batch_size=2)
+auto_scale_lr = dict(enable=False, base_batch_size=64)
+""")
+    file = tmp_path / 'mine_1xb1.py'
+    rate = f'optim_wrapper = dict(optimizer=dict(lr={lr}))' if lr else ''
+    file.write_text(f"""
+_base_ = 'detector_8xb2_1x.py'
+train_dataloader = dict(batch_size={batch})
+{rate}
+""")
+    cfg = Config.fromfile(file)
+    found = lint(cfg, 'LOOP006', world=world)
+    assert [f.severity.name for f in found] == [severity][: len(severity)]
+    cfg.optim_wrapper.optimizer = {'type': 'AdamW', 'lr': 1.0}
+    # What another optimizer needs is not known.
+    assert lint(cfg, 'LOOP006', world=world) == []
 
 
 LOAD = [{'type': 'LoadImageFromFile'}, {'type': 'LoadAnnotations'}]
