@@ -222,6 +222,18 @@ val_evaluator = dict(ann_file=data_root + 'annotations/val.json')
 test_evaluator = val_evaluator
 """,
     ),
+    'dino': (
+        CONFIGS['mmdet'] / 'dino/dino-4scale_r50_8xb2-12e_coco.py',
+        f"""{_DETECTION_DATA}
+model = dict(
+    num_queries=60,
+    backbone=dict({_RESNET}),
+    neck=dict(in_channels=[8, 16, 32]),
+    encoder=dict(num_layers=1),
+    decoder=dict(num_layers=2),
+    bbox_head=dict(num_classes=6))
+""",
+    ),
     'codino': (
         CONFIGS['mmext'] / 'co_dino/co_dino_r18_shapes.py',
         f"""

@@ -631,6 +631,32 @@ model = dict(backbone=dict(init_cfg=dict(
 model = dict(backbone=dict(init_cfg=dict(
     _delete_=True, type='Pretrained', checkpoint='DATA/backbone.pth')))
 
+== more_queries_than_places dino Czm369/MixPL#8
+~ PIPE005.*num_queries=900.*has 85
+model = dict(num_queries=900)
+--
+model = dict(num_queries=85)
+
+== more_objects_than_queries dino IDEA-Research/DINO#52
+~ HEAD007.*max_per_img
+model = dict(num_queries=40)
+--
+model = dict(num_queries=40, test_cfg=dict(max_per_img=100))
+
+== small_pictures_of_a_test dino IDEA-Research/detrex#180
+~ PIPE005.*val_dataloader
+test_pipeline = [
+    dict(type='LoadImageFromFile'),
+    dict(type='Resize', scale=(40, 40), keep_ratio=True),
+    dict(type='LoadAnnotations', with_bbox=True),
+    dict(type='PackDetInputs',
+         meta_keys=('img_id', 'img_path', 'ori_shape', 'img_shape',
+                    'scale_factor')),
+]
+val_dataloader = dict(dataset=dict(pipeline=test_pipeline))
+--
+val_dataloader = dict(dataset=dict(pipeline={{_base_.test_pipeline}}))
+
 == neck_not_imported retina open-mmlab/mmdetection#7796
 ~ AugFPN.*(custom_imports|registered)
 model = dict(neck=dict(type='AugFPN'))

@@ -71,6 +71,19 @@ model = dict(
 )
 """,
     ),
+    'queries': (
+        _MMDET / 'dino' / 'dino-4scale_r50_8xb2-12e_coco.py',
+        f"""
+model = dict(
+    num_queries=20,
+    backbone=dict({_RESNET}, frozen_stages=-1, norm_eval=False),
+    neck=dict(in_channels=[8, 16, 32]),
+    encoder=dict(num_layers=1),
+    decoder=dict(num_layers=1),
+)
+optim_wrapper = dict(constructor='mmext.MergedOptimWrapperConstructor')
+""",
+    ),
 }
 
 # In the header: the rule, the severity of its finding, and as far as they are
@@ -246,6 +259,9 @@ metainfo = dict(CLASSES=('cat', 'dog'))  # here
 train_dataloader = dict(dataset=dict(metainfo=metainfo))
 val_dataloader = dict(dataset=dict(metainfo=metainfo))
 
+== HEAD007 error key=model.test_cfg.max_per_img base=queries
+model = dict(test_cfg=dict(max_per_img=1601))  # here
+
 == HOOK001 error key=custom_hooks
 custom_hooks = dict(type='EMAHook')  # here
 
@@ -359,6 +375,13 @@ train_dataloader = dict(dataset=dict(pipeline=[
     dict(type='LoadImageFromFile'),
     dict(type='LoadAnnotations', with_bbox=True),
     dict(type='Mosaic', img_scale=(64, 64)),  # here
+    dict(type='PackDetInputs')]))
+
+== PIPE005 error key=val_dataloader.dataset.pipeline base=queries
+val_dataloader = dict(dataset=dict(pipeline=[  # here
+    dict(type='LoadImageFromFile'),
+    dict(type='Resize', scale=(24, 24), keep_ratio=True),
+    dict(type='LoadAnnotations', with_bbox=True),
     dict(type='PackDetInputs')]))
 
 == SCHED001 error key=param_scheduler[0].by_epoch base=segmentor

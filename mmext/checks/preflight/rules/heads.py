@@ -344,6 +344,47 @@ def misspelt_metainfo(subject: Subject) -> Iterator[Finding]:
         )
 
 
+@HEAD.rule(
+    'HEAD007',
+    title='more objects are asked for than the queries can give',
+    severity=Severity.ERROR,
+    remedy='set a smaller max_per_img in test_cfg of the model, or a larger '
+    'num_queries',
+    fix='set max_per_img to what there is',
+)
+def too_many_objects(subject: Subject) -> Iterator[Finding]:
+    """``topk`` of the heads of DETR, in the first validation."""
+    for section in subject.below('model'):
+        path = (*section.path, 'bbox_head')
+        head = as_mapping(section.cfg.get('bbox_head'))
+        kind = subject.component(ConfigNode(path, head, section.scope))
+        method = getattr(kind, '_predict_by_feat_single', None)
+        test_cfg = as_mapping(section.cfg.get('test_cfg'))
+        most, queries = (
+            test_cfg.get('max_per_img'),
+            section.cfg.get('num_queries'),
+        )
+        classes = head.get('num_classes', default_of(kind, 'num_classes'))
+        if getattr(
+            method, '__qualname__', ''
+        ) != 'DETRHead._predict_by_feat_single' or not all(
+            isinstance(number, int) for number in (most, queries, classes)
+        ):
+            continue
+        loss = head.get('loss_cls', default_of(kind, 'loss_cls'))
+        sigmoid = as_mapping(loss).get('use_sigmoid', False)
+        given = queries * classes if sigmoid else queries
+        if most > given:
+            path = (*section.path, 'test_cfg', 'max_per_img')
+            times = f' times num_classes={classes}' if sigmoid else ''
+            yield new_finding(
+                f'max_per_img is {most}, and num_queries={queries}{times} '
+                f'gives {given}: topk ends the first validation',
+                path=path,
+                options=change(path, given),
+            )
+
+
 def _losses(subject: Subject) -> Iterator[ConfigNode]:
     for section in subject.below('model'):
         name = str(section.name)

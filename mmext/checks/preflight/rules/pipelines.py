@@ -1,10 +1,13 @@
-"""Pipelines that lack what the model's heads read."""
+"""Pipelines that lack what the model's heads read, and sizes and values."""
 
 import inspect
+import itertools
+import json
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
-from ...config import ConfigNode, join_key
+from ...config import ConfigNode, default_of, join_key
 from ...findings import Finding, Severity
 from .registry import PIPE, new_finding
 from .subject import (
@@ -26,6 +29,27 @@ _MOVING = (
     *('RandomRotFlip', 'Rotate', 'Pad', 'RandomCutOut'),
 )
 _PAPER_WIDTH = 4
+# Models that take so many queries from the places of their maps.
+_TWO_STAGES = tuple(
+    f'{name}.pre_decoder'
+    for name in ('DeformableDETR', 'DINO', 'GroundingDINO')
+)
+# Backbones whose stage i has a stride of 4 * 2 ** i, if nothing is said.
+_PYRAMIDS = {'ResNet', 'SwinTransformer'}
+_STRIDES = ('strides', 'dilations', 'patch_size')
+# Shapes of pictures that are not there, the longer side to the shorter.
+_SHAPES = (1.0, 4 / 3, 16 / 9)
+_LARGE = 4000
+_LONGEST_SHAPE = 20
+# Steps that leave the size of a picture as it is.
+_SAME_SIZE = (
+    *('FilterAnnotations', 'PhotoMetricDistortion', 'RandomFlip'),
+    *('YOLOXHSVRandomAug', 'Normalize', 'RandomSamplingNegPos'),
+)
+_KEPT_SIZES = 512
+# Widths of the range of a channel that no weights are made for: 255 is none,
+# 1 is pictures in [0, 1], and about 4.5 those with a deviation of 1.
+_NARROW, _WIDE = 0.5, 300
 _DATASETS = {(f'{split}_dataloader', 'dataset') for split in SPLITS}
 _IGNORED = 255
 
@@ -202,3 +226,264 @@ def _waits_for_images(kind: type) -> bool:
                 asked = inspect.signature(method).parameters
                 return 'dataset' in asked and names_key(kind, 'mix_results')
     return False
+
+
+Sizes = set[tuple[float, float]]
+
+
+@PIPE.rule(
+    'PIPE005',
+    title='pictures are too small for the queries of the model',
+    severity=Severity.ERROR,
+    remedy='set larger scales, or a smaller num_queries: so many are chosen '
+    'among the places of the maps',
+)
+def too_many_queries(subject: Subject) -> Iterator[Finding]:
+    """``topk`` of DINO and the like: selected index k out of range."""
+    for section in subject.below('model'):
+        method = getattr(subject.component(section), 'pre_decoder', None)
+        queries = section.cfg.get('num_queries')
+        if (
+            getattr(method, '__qualname__', '') not in _TWO_STAGES
+            or not isinstance(queries, int)
+            or (
+                method.__qualname__.startswith('Deformable')
+                and not section.cfg.get('as_two_stage')
+            )
+        ):
+            continue
+        levels = _levels(subject, section)
+        for split in SPLITS if levels else ():
+            for path, dataset in subject.datasets(split):
+                yield from _small_pictures(
+                    subject, split, path, dataset, queries, levels
+                )
+
+
+def _levels(subject: Subject, section: ConfigNode) -> list[int]:
+    """Strides of the maps of a detector; empty if they are not known."""
+    parts = {
+        key: ConfigNode(
+            (*section.path, key),
+            as_mapping(section.cfg.get(key)),
+            section.cfg.get('_scope_', section.scope),
+        )
+        for key in ('backbone', 'neck')
+    }
+    backbone, neck = parts['backbone'], parts['neck']
+    kind = subject.component(backbone)
+    names = {base.__name__ for base in getattr(kind, '__mro__', ())}
+    stages = backbone.cfg.get('out_indices', default_of(kind, 'out_indices'))
+    if (
+        not names & _PYRAMIDS
+        or any(key in backbone.cfg for key in _STRIDES)
+        or not isinstance(stages, list | tuple)
+        or not all(isinstance(stage, int) for stage in stages)
+        or kind_of(neck.cfg) not in ('', 'ChannelMapper')
+    ):
+        return []
+    levels = [4 * 2**stage for stage in stages]
+    number = neck.cfg.get('num_outs') or len(levels)
+    while isinstance(number, int) and 0 < len(levels) < number:
+        levels.append(2 * levels[-1])
+    return levels
+
+
+def _small_pictures(
+    subject: Subject,
+    split: str,
+    path: tuple,
+    dataset: Mapping,
+    queries: int,
+    levels: list[int],
+) -> Iterator[Finding]:
+    """Findings for the pipeline of a data set that holds files."""
+    steps = dataset.get('pipeline')
+    if not isinstance(steps, list) or not steps:
+        return
+    padding = _padding(subject, split)
+    path = (*path, 'pipeline')
+
+    def after(sizes: Sizes) -> list[list[tuple[float, float]]]:
+        """What becomes of each picture, the fewest places first."""
+        results = []
+        for size in sorted(sizes):
+            outcomes = _sizes_after(subject, path, steps, {size})
+            if not outcomes or not padding:
+                return []
+            padded = {
+                tuple(-(-side // padding) * padding for side in outcome)
+                for outcome in outcomes
+            }
+            results.append(sorted(padded, key=places))
+        return results
+
+    def places(size: tuple[float, float]) -> float:
+        """In all maps, each of which is rounded up."""
+        return sum(-(-size[0] // n) * -(-size[1] // n) for n in levels)
+
+    def of_shapes(*shapes: float) -> Sizes:
+        wide = {(_LARGE, _LARGE // shape) for shape in shapes}
+        return wide | {(height, width) for width, height in wide}
+
+    def too_few(sizes: Sizes) -> list[list[tuple[float, float]]]:
+        return [some for some in after(sizes) if places(some[0]) < queries]
+
+    # Files are read only where there can be such pictures.
+    if not too_few(of_shapes(*_SHAPES, _LONGEST_SHAPE)):
+        return
+    listed = _listed_sizes(dataset)
+    sizes = listed or of_shapes(*_SHAPES)
+    small = too_few(sizes)
+    if not small:
+        return
+    width, height = min((some[0] for some in small), key=places)
+    most = places((width, height))
+    loader = as_mapping(subject.top.get(f'{split}_dataloader'))
+    every = len(small) == len(sizes) and all(
+        places(some[-1]) < queries for some in small
+    )
+    certain = every or (listed and loader.get('batch_size') == 1)
+    yield new_finding(
+        f'topk takes num_queries={queries} places of the maps, and a picture '
+        f'of {width:.0f}x{height:.0f} of {split}_dataloader has '
+        f'{most:.0f} in those of the strides {", ".join(map(str, levels))}'
+        + ('' if certain else ': a batch of such pictures ends the training'),
+        path=path,
+        severity=Severity.ERROR if certain else Severity.WARNING,
+        remedy=f'set larger scales, or num_queries={most:.0f} at most',
+    )
+
+
+def _padding(subject: Subject, split: str) -> int:
+    """What width and height are filled up to a multiple of; 0 if unknown."""
+    model = as_mapping(subject.top.get('model'))
+    cfg = as_mapping(model.get('data_preprocessor'))
+    divisor = cfg.get('pad_size_divisor', 1)
+    if (
+        (split == 'train' and cfg.get('batch_augments'))
+        or kind_of(cfg) not in ('', 'DetDataPreprocessor')
+        or not isinstance(divisor, int)
+    ):
+        return 0
+    return divisor
+
+
+def _listed_sizes(dataset: Mapping) -> Sizes:
+    """Sizes of the pictures in a file of COCO's format; empty if none."""
+    names = [dataset.get(key) or '' for key in ('data_root', 'ann_file')]
+    if not all(isinstance(name, str) for name in names) or not names[1]:
+        return set()
+    file = Path(*names)
+    if file.suffix != '.json' or not file.is_file():
+        return set()
+    try:
+        images = as_mapping(json.loads(file.read_bytes())).get('images')
+        sizes = {(image['width'], image['height']) for image in images}
+    except (KeyError, TypeError, ValueError):
+        # What is wrong with it, the check of the labels says.
+        return set()
+    # The smallest, and those that are narrow.
+    by_area = sorted(sizes, key=lambda size: size[0] * size[1])
+    by_shape = sorted(sizes, key=lambda size: min(size) / max(size))
+    return {*by_area[:_KEPT_SIZES], *by_shape[:_KEPT_SIZES]}
+
+
+def _sizes_after(
+    subject: Subject, path: tuple, steps: Any, sizes: Sizes
+) -> Sizes:
+    """What pictures may be after some steps; empty if that is not known."""
+    for index, step in enumerate(steps if isinstance(steps, list) else ()):
+        cfg = as_mapping(step)
+        node = ConfigNode((*path, index), cfg, subject.scope)
+        kind = subject.component(node)
+        package = getattr(kind, '__module__', '').partition('.')[0]
+        if package not in ('mmcv', 'mmdet'):
+            return set()
+        name = kind.__name__
+        inner, at = cfg.get('transforms'), (*path, index, 'transforms')
+        if name == 'RandomApply':
+            sizes = sizes | _sizes_after(subject, at, inner, sizes)
+        elif name == 'RandomChoice':
+            results = [
+                _sizes_after(subject, (*at, i), branch, sizes)
+                for i, branch in enumerate(inner or ())
+            ]
+            sizes = set().union(*results) if all(results) else set()
+        elif not name.startswith(('Load', 'Pack')) and name not in _SAME_SIZE:
+            sizes = _sizes_after_step(name, cfg, sizes)
+        if not sizes:
+            return set()
+    return sizes
+
+
+def _sizes_after_step(name: str, cfg: Mapping, sizes: Sizes) -> Sizes:
+    """The same for one step that changes sizes."""
+    keep = cfg.get('keep_ratio', False)
+    scales, ratios = cfg.get('scale'), (1.0,)
+    if name == 'RandomChoiceResize':
+        scales = cfg.get('scales')
+    elif name == 'RandomResize':
+        ratios = cfg.get('ratio_range') or (1.0,)
+    if name in ('Resize', 'RandomChoiceResize', 'RandomResize'):
+        if cfg.get('resize_type', 'Resize') != 'Resize':
+            return set()
+        pairs = (
+            scales if _is_list(scales) and _is_list(scales[0]) else [scales]
+        )
+        if not all(_is_pair(pair) for pair in pairs) or not _is_list(ratios):
+            return set()
+        return {
+            _resized(size, [side * ratio for side in pair], keep)
+            for size in sizes
+            for pair in pairs
+            for ratio in ratios
+        }
+    crop = cfg.get('crop_size')
+    kind = cfg.get('crop_type', 'absolute')
+    if name == 'RandomCrop' and _is_pair(crop):
+        results = set()
+        for width, height in sizes:
+            # Width and height, but for ranges.
+            if kind == 'absolute':
+                ends = [(crop[1],), (crop[0],)]
+            elif kind == 'absolute_range':
+                ends = [crop, crop]
+            elif kind == 'relative':
+                ends = [(height * crop[1],), (width * crop[0],)]
+            else:
+                ends = [(height * crop[0], height), (width * crop[1], width)]
+            results |= {
+                (min(w, width), min(h, height))
+                for h, w in itertools.product(*ends)
+            }
+        return results
+    if name == 'Pad' and _is_pair(cfg.get('size')):
+        least = cfg['size']
+        return {(max(w, least[0]), max(h, least[1])) for w, h in sizes}
+    if name == 'Pad' and isinstance(n := cfg.get('size_divisor'), int):
+        return {(-(-w // n) * n, -(-h // n) * n) for w, h in sizes}
+    return set()
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list | tuple) and bool(value)
+
+
+def _is_pair(value: Any) -> bool:
+    return (
+        _is_list(value)
+        and len(value) == 2
+        and all(isinstance(side, int | float) for side in value)
+    )
+
+
+def _resized(
+    size: tuple[float, float], scale: list[float], keep: bool
+) -> tuple[float, float]:
+    """As MMCV does: the largest that fits the long and the short side."""
+    if not keep:
+        return int(scale[0]), int(scale[1])
+    long, short = max(scale), min(scale)
+    factor = min(long / max(size), short / min(size))
+    return tuple(int(side * factor + 0.5) for side in size)

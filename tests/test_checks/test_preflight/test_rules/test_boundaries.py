@@ -4,16 +4,19 @@ import json
 import os
 import socket
 
+import numpy as np
 import pytest
 import torch
 from helpers.lint_findings import changed, lint
 from mmengine.config import Config
-from mmengine.dataset import BaseDataset
+from mmengine.dataset import BaseDataset, Compose
 from mmengine.hooks import EarlyStoppingHook, EMAHook
 from mmengine.optim import ReduceOnPlateauLR
-from mmengine.registry import DATASETS, HOOKS
+from mmengine.registry import DATASETS, HOOKS, DefaultScope
 
 import mmext
+from mmext.checks.preflight.rules import pipelines
+from mmext.checks.preflight.rules.subject import Subject
 
 AP = 'coco/bbox_mAP'
 EMA = {'type': 'EMAHook'}
@@ -601,3 +604,100 @@ def test_what_mmengine_does_with_a_figure_that_rises():
         hook = EarlyStoppingHook(AP, patience=10, min_delta=min_delta)
         said = [hook._check_stop_condition(figure)[0] for figure in figures]
         assert any(said) == stops
+
+
+def dino(steps=(), queries=900, split='train', **changes):
+    load = [{'type': 'LoadImageFromFile'}, {'type': 'LoadAnnotations'}]
+    pipeline = [*load, *steps, {'type': 'PackDetInputs'}]
+    model = {
+        'type': 'DINO',
+        'num_queries': queries,
+        'backbone': {'type': 'ResNet', 'depth': 50, 'out_indices': (1, 2, 3)},
+        'neck': {'type': 'ChannelMapper', 'num_outs': 4},
+    }
+    dataset = {'type': 'CocoDataset', 'pipeline': pipeline}
+    loader = {'batch_size': 1, 'dataset': dataset}
+    return {'model': {**model, **changes}, f'{split}_dataloader': loader}
+
+
+def resize(*scale, **more):
+    return {'type': 'Resize', 'scale': scale, 'keep_ratio': True, **more}
+
+
+CROP = {'type': 'RandomCrop', 'crop_size': (60, 90)}
+SCALES = {
+    'type': 'RandomChoiceResize',
+    'scales': [(480, 1333), (800, 1333)],
+    'keep_ratio': True,
+}
+PAD = {'type': 'Pad', 'size': (250, 350)}
+LSJ = {
+    'type': 'RandomResize',
+    'scale': (1024, 1024),
+    'ratio_range': (0.1, 2.0),
+    'keep_ratio': True,
+}
+
+
+@pytest.mark.parametrize(
+    ('changes', 'severity'),
+    [
+        (dino([SCALES]), ''),
+        (dino([CROP, SCALES]), ''),
+        (dino([SCALES, CROP]), 'ERROR'),
+        (dino([LSJ]), 'WARNING'),
+        (dino([LSJ, {'type': 'Pad', 'size': (1024, 1024)}]), ''),
+        (dino([resize(192, 192)]), 'ERROR'),
+        # Wide ones have fewer places than square ones.
+        (dino([resize(224, 224)], 700), 'WARNING'),
+        (dino([resize(192, 192, keep_ratio=False)], 765), ''),
+        (dino([resize(192, 192, keep_ratio=False)], 766), 'ERROR'),
+        (dino([resize(192, 192)], split='val'), 'ERROR'),
+        (dino([{'type': 'MyResize'}, resize(192, 192)]), ''),
+        (dino([resize(192, 192)], type='DDQDETR'), ''),
+        (dino([resize(192, 192)], type='DeformableDETR'), ''),
+        (
+            dino([resize(192, 192)], type='DeformableDETR', as_two_stage=True),
+            'ERROR',
+        ),
+        (dino([resize(192, 192)], type='mmext.CoDINO'), ''),
+    ],
+)
+def test_queries_and_pictures(changes, severity):
+    found = lint(changes, 'PIPE005')
+    assert [f.severity.name for f in found] == [severity][: len(severity)]
+
+
+@pytest.mark.parametrize('size', [(1000, 400), (70, 200), (333, 500)])
+@pytest.mark.parametrize(
+    'steps',
+    [
+        [SCALES],
+        [LSJ, CROP],
+        [{**CROP, 'crop_type': 'absolute_range'}, SCALES],
+        [{**CROP, 'crop_type': 'relative', 'crop_size': (0.3, 0.6)}],
+        [{**CROP, 'crop_type': 'relative_range', 'crop_size': (0.3, 0.6)}],
+        [
+            resize(300, 200, keep_ratio=False),
+            {'type': 'Pad', 'size': (250, 350)},
+        ],
+    ],
+)
+def test_sizes_of_pictures_are_those_of_the_host(steps, size):
+    """What the host's steps make is never smaller, and may be as small."""
+    subject = Subject(Config({'default_scope': 'mmdet'}))
+    expected = pipelines._sizes_after(
+        subject, ('train_dataloader', 'dataset', 'pipeline'), steps, {size}
+    )
+    with DefaultScope.overwrite_default_scope('mmdet'):
+        built = Compose(steps)
+    areas = []
+    for _ in range(60):
+        image = np.zeros((size[1], size[0], 3), np.uint8)
+        sample = {'img': image, 'img_shape': image.shape[:2]}
+        height, width = built(sample)['img'].shape[:2]
+        areas.append(width * height)
+        assert min(w for w, _ in expected) - 1 <= width
+        assert min(h for _, h in expected) - 1 <= height
+    smallest = min(width * height for width, height in expected)
+    assert 0.9 * smallest <= min(areas) <= 2.5 * smallest
