@@ -348,6 +348,26 @@ default_scope = 'mmengine'
 --
 default_scope = 'mmdet'
 
+== normalized_twice retina open-mmlab/mmdetection#8913
+~ PIPE006.*Normalize
+train_pipeline = [
+    dict(type='LoadImageFromFile'),
+    dict(type='LoadAnnotations', with_bbox=True),
+    dict(type='Resize', scale=(64, 64), keep_ratio=True),
+    dict(type='Normalize', mean=[123.675, 116.28, 103.53],
+         std=[58.395, 57.12, 57.375], to_rgb=True),
+    dict(type='PackDetInputs'),
+]
+train_dataloader = dict(dataset=dict(pipeline=train_pipeline))
+--
+train_pipeline = [
+    dict(type='LoadImageFromFile'),
+    dict(type='LoadAnnotations', with_bbox=True),
+    dict(type='Resize', scale=(64, 64), keep_ratio=True),
+    dict(type='PackDetInputs'),
+]
+train_dataloader = dict(dataset=dict(pipeline=train_pipeline))
+
 == no_boxes_loaded retina open-mmlab/mmdetection#1493
 ~ with_bbox
 train_pipeline = [

@@ -294,7 +294,8 @@ def _rate_in(top: Mapping, file: str) -> _Rate | None:
     images = as_mapping(top.get('auto_scale_lr')).get(_BASE)
     batch = as_mapping(top.get('train_dataloader')).get('batch_size')
     if named and int(named[2]) == batch:
-        images = int(named[1]) * int(named[2])
+        steps = wrapper.get('accumulative_counts', 1)
+        images = int(named[1]) * int(named[2]) * steps
     known = isinstance(images, int) and isinstance(lr, int | float)
     return _Rate(lr, images, file) if known and images and lr > 0 else None
 

@@ -50,6 +50,8 @@ _KEPT_SIZES = 512
 # Widths of the range of a channel that no weights are made for: 255 is none,
 # 1 is pictures in [0, 1], and about 4.5 those with a deviation of 1.
 _NARROW, _WIDE = 0.5, 300
+_WHITE = 255
+_PREPROCESSORS = ('DetDataPreprocessor', 'SegDataPreProcessor')
 _DATASETS = {(f'{split}_dataloader', 'dataset') for split in SPLITS}
 _IGNORED = 255
 
@@ -226,6 +228,129 @@ def _waits_for_images(kind: type) -> bool:
                 asked = inspect.signature(method).parameters
                 return 'dataset' in asked and names_key(kind, 'mix_results')
     return False
+
+
+@PIPE.rule(
+    'PIPE006',
+    title='pictures are brought to values that no weights are made for',
+    severity=Severity.ERROR,
+    remedy='normalize once, with mean and std of the range that pictures '
+    'have: 0 to 255, as they are read',
+    fix='remove Normalize from pipelines, or multiply mean and std by 255',
+)
+def other_values(subject: Subject) -> Iterator[Finding]:
+    """Normalized twice, or by mean and std of pictures in [0, 1]."""
+    at: tuple[str, ...] = ('model', 'data_preprocessor')
+    cfg = as_mapping(subject.top.get('model')).get(at[1])
+    if cfg is None:
+        at = at[1:]
+        cfg = subject.top.get(at[0])
+    own = _of_channels(cfg)
+    if (
+        own is None
+        or kind_of(cfg) not in _PREPROCESSORS
+        or not _reads_bytes(subject)
+    ):
+        return
+    pipelines = dict(_normalizing(subject, 'train'))
+    for path, normalize in pipelines.items() or [((), ([0], [1]))]:
+        # The first channel of each stands for all.
+        low, high = (
+            ((value - normalize[0][0]) / normalize[1][0] - own[0][0])
+            / own[1][0]
+            for value in (0, _WHITE)
+        )
+        if _NARROW <= high - low <= _WIDE:
+            continue
+        text, remedy, options = '', '', {}
+        if path:
+            text = 'Normalize and the data preprocessor bring'
+            remedy = 'remove Normalize from the pipelines'
+            plain = _WHITE / own[1][0]
+            if _NARROW <= plain <= _WIDE:
+                options = _without_normalize(subject)
+        else:
+            text = 'the data preprocessor brings'
+            if max(own[0]) <= 1 and max(own[1]) <= 1:
+                remedy = 'multiply mean and std by 255'
+                for key, numbers in zip(('mean', 'std'), own):
+                    options[join_key((*at, key))] = [
+                        round(_WHITE * number, 4) for number in numbers
+                    ]
+        loads = any(
+            kind_of(section.cfg) == 'Pretrained'
+            or section.cfg.get('pretrained')
+            for section in subject.below('model')
+        )
+        yield new_finding(
+            f'{text} pictures of 0 to 255 to {low:.4g} to {high:.4g} '
+            f'(mean={own[0]}, std={own[1]})',
+            path=path or (*at, 'mean'),
+            severity=Severity.ERROR
+            if loads or subject.top.get('load_from')
+            else Severity.WARNING,
+            remedy=remedy,
+            options=options,
+        )
+
+
+def _of_channels(cfg: Any) -> tuple[list[float], list[float]] | None:
+    """Mean and std of channels, as far as they are numbers."""
+    values = [as_mapping(cfg).get(key) for key in ('mean', 'std')]
+    if not all(
+        _is_list(value)
+        and all(isinstance(number, int | float) for number in value)
+        for value in values
+    ):
+        return None
+    mean, std = map(list, values)
+    return (mean, std) if all(number > 0 for number in std) else None
+
+
+def _reads_bytes(subject: Subject) -> bool:
+    """Whether all pictures of a training are read as 0 to 255, and stay so."""
+    loaders = 0
+    for section in subject.below('train_dataloader', 'dataset'):
+        if 'type' not in section.cfg:
+            continue
+        kind = subject.component(section)
+        package = getattr(kind, '__module__', '').partition('.')[0]
+        name = kind_of(section.cfg)
+        if package not in ('mmcv', 'mmdet', 'mmseg') or 'Albu' in name:
+            return False
+        if name == 'LoadImageFromFile':
+            loaders += 1
+            colour = section.cfg.get('color_type', 'color')
+            if colour not in ('color', 'grayscale'):
+                return False
+        elif name.startswith('Load') and 'Annotations' not in name:
+            return False
+    return loaders > 0
+
+
+def _normalizing(
+    subject: Subject, split: str
+) -> Iterator[tuple[tuple, tuple[list[float], list[float]]]]:
+    """Steps of MMCV that normalize, in the pipelines of a split."""
+    for section in subject.below(f'{split}_dataloader', 'dataset'):
+        values = _of_channels(section.cfg)
+        if kind_of(section.cfg) == 'Normalize' and values is not None:
+            yield section.path, values
+
+
+def _without_normalize(subject: Subject) -> dict[str, Any]:
+    """Options that take the step out of all pipelines."""
+    options: dict[str, Any] = {}
+    for split in SPLITS:
+        paths = {path[:-1] for path, _ in _normalizing(subject, split)}
+        for path in paths:
+            if path[-1] != 'pipeline':
+                return {}
+            steps = subject.at(path)
+            options |= change(
+                path, [s for s in steps if kind_of(s) != 'Normalize']
+            )
+    return options
 
 
 Sizes = set[tuple[float, float]]

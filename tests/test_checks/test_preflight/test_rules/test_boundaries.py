@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 import torch
 from helpers.lint_findings import changed, lint
+from mmcv.transforms import Normalize
+from mmdet.models import DetDataPreprocessor
+from mmdet.structures import DetDataSample
 from mmengine.config import Config
 from mmengine.dataset import BaseDataset, Compose
 from mmengine.hooks import EarlyStoppingHook, EMAHook
@@ -701,3 +704,66 @@ def test_sizes_of_pictures_are_those_of_the_host(steps, size):
         assert min(h for _, h in expected) - 1 <= height
     smallest = min(width * height for width, height in expected)
     assert 0.9 * smallest <= min(areas) <= 2.5 * smallest
+
+
+MEAN, STD = [123.675, 116.28, 103.53], [58.395, 57.12, 57.375]
+NORMALIZE = {'type': 'Normalize', 'mean': MEAN, 'std': STD}
+
+
+@pytest.mark.parametrize(
+    ('mean', 'std', 'steps', 'found'),
+    [
+        (MEAN, STD, [], False),
+        # Of Caffe, of pictures in [0, 1], of none, and both in two steps.
+        ([103.53, 116.28, 123.675], [1.0] * 3, [], False),
+        ([0.0] * 3, [255.0] * 3, [], False),
+        (None, None, [NORMALIZE], False),
+        (
+            [0.485, 0.456, 0.406],
+            [0.229, 0.224, 0.225],
+            [{**NORMALIZE, 'mean': [0] * 3, 'std': [255] * 3}],
+            False,
+        ),
+        (MEAN, STD, [NORMALIZE], True),
+        (MEAN, [0.229, 0.224, 0.225], [], True),
+        ([0.5] * 3, [0.5] * 3, [], True),
+        # What reads or changes the pictures is not known.
+        ([0.5] * 3, [0.5] * 3, [{'type': 'MyScale'}], False),
+        ([0.5] * 3, [0.5] * 3, [{'type': 'Albu', 'transforms': []}], False),
+    ],
+)
+def test_values_of_pictures(mean, std, steps, found):
+    changes = dino(steps)
+    changes['model']['data_preprocessor'] = {
+        'type': 'DetDataPreprocessor',
+        'mean': mean,
+        'std': std,
+    }
+    changes['load_from'] = 'https://a.org/a.pth'
+    results = lint(changes, 'PIPE006')
+    assert [f.severity.name for f in results] == ['ERROR'] * found
+    if found and steps:
+        # The host's own code makes each channel nearly one value.
+        picture = np.array([[[0] * 3, [255] * 3]], np.uint8)
+        sample = Normalize(MEAN, STD)({'img': picture})['img']
+        inputs = {'inputs': [torch.tensor(sample).permute(2, 0, 1)]}
+        inputs['data_samples'] = [DetDataSample()]
+        twice = DetDataPreprocessor(mean, std)(inputs)['inputs']
+        assert (twice.amax((0, 2, 3)) - twice.amin((0, 2, 3))).max() < 0.1
+
+
+def test_small_pictures_that_are_listed(tmp_path):
+    """Of a file, one narrow picture is enough for a test by one."""
+    sizes = [(640, 480)] * 3 + [(1600, 400)]
+    images = [{'width': width, 'height': height} for width, height in sizes]
+    file = tmp_path / 'a.json'
+    file.write_text(json.dumps({'images': images}))
+    changes = dino([resize(400, 256)], split='val')
+    assert lint(changes, 'PIPE005') == []
+    changes['val_dataloader']['dataset']['ann_file'] = str(file)
+    (finding,) = lint(changes, 'PIPE005')
+    assert finding.severity.name == 'ERROR'
+    assert 'a picture of 400x100 of' in finding.message
+    changes['val_dataloader']['batch_size'] = 2
+    (finding,) = lint(changes, 'PIPE005')
+    assert finding.severity.name == 'WARNING'
