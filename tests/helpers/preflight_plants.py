@@ -385,8 +385,8 @@ val_dataloader = dict(dataset=dict(pipeline=[  # here
     dict(type='PackDetInputs')]))
 
 == PIPE006 warning key=model.data_preprocessor.mean
-values = dict(mean=[0.485, 0.456, 0.406], std=[0.229, 0.224, 0.225])
-model = dict(data_preprocessor=values)  # here
+mean, std = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+model = dict(data_preprocessor=dict(mean=mean, std=std))  # here
 
 == SCHED001 error key=param_scheduler[0].by_epoch base=segmentor
 param_scheduler = [dict(type='PolyLR', by_epoch=True)]  # here
