@@ -154,7 +154,7 @@ model = dict(rpn_head=dict(loss_bbox=dict(
     _delete_=True, type='L1Loss', loss_weight=1.0)))
 
 == boxes_not_decoded cascade open-mmlab/mmdetection#3949
-~ LOSS006.*reg_decoded_bbox
+~ LOSS007.*reg_decoded_bbox
 model = dict(rpn_head=dict(loss_bbox=dict(
     _delete_=True, type='IoULoss', loss_weight=1.0)))
 --
@@ -162,7 +162,7 @@ model = dict(rpn_head=dict(reg_decoded_bbox=True, loss_bbox=dict(
     _delete_=True, type='IoULoss', loss_weight=1.0)))
 
 == deltas_in_pixels faster open-mmlab/mmdetection#4454
-~ LOSS006.*L1Loss.*pixels
+~ LOSS007.*L1Loss.*pixels
 model = dict(roi_head=dict(bbox_head=dict(reg_decoded_bbox=True)))
 --
 model = dict(roi_head=dict(bbox_head=dict(reg_decoded_bbox=False)))
@@ -349,7 +349,7 @@ default_scope = 'mmengine'
 default_scope = 'mmdet'
 
 == normalized_twice retina open-mmlab/mmdetection#8913
-~ PIPE006.*Normalize
+~ PIPE008.*Normalize
 train_pipeline = [
     dict(type='LoadImageFromFile'),
     dict(type='LoadAnnotations', with_bbox=True),
@@ -652,7 +652,7 @@ model = dict(backbone=dict(init_cfg=dict(
     _delete_=True, type='Pretrained', checkpoint='DATA/backbone.pth')))
 
 == more_queries_than_places dino Czm369/MixPL#8
-~ PIPE005.*num_queries=900.*has 85
+~ PIPE007.*num_queries=900.*has 85
 model = dict(num_queries=900)
 --
 model = dict(num_queries=85)
@@ -664,7 +664,7 @@ model = dict(num_queries=40)
 model = dict(num_queries=40, test_cfg=dict(max_per_img=100))
 
 == small_pictures_of_a_test dino IDEA-Research/detrex#180
-~ PIPE005.*val_dataloader
+~ PIPE007.*val_dataloader
 test_pipeline = [
     dict(type='LoadImageFromFile'),
     dict(type='Resize', scale=(40, 40), keep_ratio=True),

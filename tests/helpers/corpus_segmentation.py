@@ -5,7 +5,7 @@ from helpers.corpus_bases import parse_cases
 # As in corpus_detection.
 _TEXT = r"""
 == values_of_imagenet psp open-mmlab/mmsegmentation#216
-~ PIPE006.*255
+~ PIPE008.*255
 model = dict(data_preprocessor=dict(
     mean=[0.485, 0.456, 0.406], std=[0.229, 0.224, 0.225]))
 --

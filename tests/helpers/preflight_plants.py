@@ -347,7 +347,7 @@ head = dict(loss_decode=dict(_delete_=True, **loss,
                              class_weight=[1.0] * 150))  # here
 model = dict(auxiliary_head=head)
 
-== LOSS006 error key=model.bbox_head.loss_bbox.type
+== LOSS007 error key=model.bbox_head.loss_bbox.type
 loss = dict(_delete_=True, type='mmdet.GIoULoss')  # here
 model = dict(bbox_head=dict(loss_bbox=loss))
 
@@ -377,14 +377,14 @@ train_dataloader = dict(dataset=dict(pipeline=[
     dict(type='Mosaic', img_scale=(64, 64)),  # here
     dict(type='PackDetInputs')]))
 
-== PIPE005 error key=val_dataloader.dataset.pipeline base=queries
+== PIPE007 error key=val_dataloader.dataset.pipeline base=queries
 val_dataloader = dict(dataset=dict(pipeline=[  # here
     dict(type='LoadImageFromFile'),
     dict(type='Resize', scale=(24, 24), keep_ratio=True),
     dict(type='LoadAnnotations', with_bbox=True),
     dict(type='PackDetInputs')]))
 
-== PIPE006 warning key=model.data_preprocessor.mean
+== PIPE008 warning key=model.data_preprocessor.mean
 mean, std = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 model = dict(data_preprocessor=dict(mean=mean, std=std))  # here
 

@@ -518,7 +518,7 @@ def weighted_sigmoid(subject: Subject) -> Iterator[Finding]:
 
 
 @LOSS.rule(
-    'LOSS006',
+    'LOSS007',
     title='a loss of boxes gets what is not decoded, or the reverse',
     severity=Severity.ERROR,
     remedy=f'set {_DECODED}=True of the head for losses of boxes (IoULoss, '

@@ -231,7 +231,7 @@ def _waits_for_images(kind: type) -> bool:
 
 
 @PIPE.rule(
-    'PIPE006',
+    'PIPE008',
     title='pictures are brought to values that no weights are made for',
     severity=Severity.ERROR,
     remedy='normalize once, with mean and std of the range that pictures '
@@ -357,7 +357,7 @@ Sizes = set[tuple[float, float]]
 
 
 @PIPE.rule(
-    'PIPE005',
+    'PIPE007',
     title='pictures are too small for the queries of the model',
     severity=Severity.ERROR,
     remedy='set larger scales, or a smaller num_queries: so many are chosen '

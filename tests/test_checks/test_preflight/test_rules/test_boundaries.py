@@ -667,7 +667,7 @@ LSJ = {
     ],
 )
 def test_queries_and_pictures(changes, severity):
-    found = lint(changes, 'PIPE005')
+    found = lint(changes, 'PIPE007')
     assert [f.severity.name for f in found] == [severity][: len(severity)]
 
 
@@ -740,7 +740,7 @@ def test_values_of_pictures(mean, std, steps, found):
         'std': std,
     }
     changes['load_from'] = 'https://a.org/a.pth'
-    results = lint(changes, 'PIPE006')
+    results = lint(changes, 'PIPE008')
     assert [f.severity.name for f in results] == ['ERROR'] * found
     if found and steps:
         # The host's own code makes each channel nearly one value.
@@ -759,11 +759,11 @@ def test_small_pictures_that_are_listed(tmp_path):
     file = tmp_path / 'a.json'
     file.write_text(json.dumps({'images': images}))
     changes = dino([resize(400, 256)], split='val')
-    assert lint(changes, 'PIPE005') == []
+    assert lint(changes, 'PIPE007') == []
     changes['val_dataloader']['dataset']['ann_file'] = str(file)
-    (finding,) = lint(changes, 'PIPE005')
+    (finding,) = lint(changes, 'PIPE007')
     assert finding.severity.name == 'ERROR'
     assert 'a picture of 400x100 of' in finding.message
     changes['val_dataloader']['batch_size'] = 2
-    (finding,) = lint(changes, 'PIPE005')
+    (finding,) = lint(changes, 'PIPE007')
     assert finding.severity.name == 'WARNING'

@@ -172,10 +172,10 @@ def test_losses_of_boxes(head, loss, decoded, severity):
     }
     if decoded is not None:
         changes['model.bbox_head.reg_decoded_bbox'] = decoded
-    found = lint(changes, 'LOSS006')
+    found = lint(changes, 'LOSS007')
     assert [f.severity.name for f in found] == [severity][: len(severity)]
     changes['model.bbox_head.bbox_coder'] = {'type': 'PseudoBBoxCoder'}
-    found = lint(changes, 'LOSS006')
+    found = lint(changes, 'LOSS007')
     assert [f.severity.name for f in found] != ['ERROR']
 
 

@@ -60,7 +60,7 @@ MENDED = {
     *('DDP007', 'DDP008', 'DDP009', 'EVAL002', 'EVAL004', 'HEAD006'),
     *('HEAD007', 'HOOK001'),
     *('IGN002', 'IGN005', 'IGN006', 'KEY001', 'KEY003', 'KEY005'),
-    *('LOOP004', 'LOSS002', 'LOSS006', 'OPT006', 'PIPE001', 'PIPE006'),
+    *('LOOP004', 'LOSS002', 'LOSS007', 'OPT006', 'PIPE001', 'PIPE008'),
     'SCHED001',
     'SCHED008',
     # By the flag of DDP001, which it is a consequence of.
