@@ -25,7 +25,11 @@ CONFIGS = {
 }
 SIZE = (64, 64)
 
-_RESNET = 'depth=18, base_channels=4, stem_channels=4, init_cfg=None'
+# Nothing is loaded, so nothing is frozen.
+_RESNET = (
+    'depth=18, base_channels=4, stem_channels=4, init_cfg=None, '
+    'frozen_stages=-1, norm_eval=False'
+)
 _LEVELS = 'in_channels=[4, 8, 16, 32], out_channels=8'
 _LOADER = 'batch_size=2, num_workers=0, persistent_workers=False'
 
@@ -218,6 +222,18 @@ val_dataloader = dict(
 test_dataloader = val_dataloader
 val_evaluator = dict(ann_file=data_root + 'annotations/val.json')
 test_evaluator = val_evaluator
+""",
+    ),
+    'dino': (
+        CONFIGS['mmdet'] / 'dino/dino-4scale_r50_8xb2-12e_coco.py',
+        f"""{_DETECTION_DATA}
+model = dict(
+    num_queries=60,
+    backbone=dict({_RESNET}),
+    neck=dict(in_channels=[8, 16, 32]),
+    encoder=dict(num_layers=1),
+    decoder=dict(num_layers=2),
+    bbox_head=dict(num_classes=6))
 """,
     ),
     'codino': (

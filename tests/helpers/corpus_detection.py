@@ -153,6 +153,20 @@ model = dict(rpn_head=dict(loss_bbox=dict(type='L1Loss', loss_weight=1.0)))
 model = dict(rpn_head=dict(loss_bbox=dict(
     _delete_=True, type='L1Loss', loss_weight=1.0)))
 
+== boxes_not_decoded cascade open-mmlab/mmdetection#3949
+~ LOSS007.*reg_decoded_bbox
+model = dict(rpn_head=dict(loss_bbox=dict(
+    _delete_=True, type='IoULoss', loss_weight=1.0)))
+--
+model = dict(rpn_head=dict(reg_decoded_bbox=True, loss_bbox=dict(
+    _delete_=True, type='IoULoss', loss_weight=1.0)))
+
+== deltas_in_pixels faster open-mmlab/mmdetection#4454
+~ LOSS007.*L1Loss.*pixels
+model = dict(roi_head=dict(bbox_head=dict(reg_decoded_bbox=True)))
+--
+model = dict(roi_head=dict(bbox_head=dict(reg_decoded_bbox=False)))
+
 == backbone_without_delete retina open-mmlab/mmdetection#5856
 ~ (base_channels|depth|style|frozen_stages).*_delete_
 ~ _delete_.*(base_channels|depth)
@@ -334,6 +348,26 @@ default_scope = 'mmengine'
 --
 default_scope = 'mmdet'
 
+== normalized_twice retina open-mmlab/mmdetection#8913
+~ PIPE008.*Normalize
+train_pipeline = [
+    dict(type='LoadImageFromFile'),
+    dict(type='LoadAnnotations', with_bbox=True),
+    dict(type='Resize', scale=(64, 64), keep_ratio=True),
+    dict(type='Normalize', mean=[123.675, 116.28, 103.53],
+         std=[58.395, 57.12, 57.375], to_rgb=True),
+    dict(type='PackDetInputs'),
+]
+train_dataloader = dict(dataset=dict(pipeline=train_pipeline))
+--
+train_pipeline = [
+    dict(type='LoadImageFromFile'),
+    dict(type='LoadAnnotations', with_bbox=True),
+    dict(type='Resize', scale=(64, 64), keep_ratio=True),
+    dict(type='PackDetInputs'),
+]
+train_dataloader = dict(dataset=dict(pipeline=train_pipeline))
+
 == no_boxes_loaded retina open-mmlab/mmdetection#1493
 ~ with_bbox
 train_pipeline = [
@@ -487,6 +521,46 @@ default_hooks = dict(checkpoint=dict(save_best='bbox_mAP'))
 --
 default_hooks = dict(checkpoint=dict(save_best='coco/bbox_mAP'))
 
+== worst_of_all retina open-mmlab/mmocr#1130
+~ EVAL004.*greater
+default_hooks = dict(checkpoint=dict(save_best='coco/bbox_mAP', rule='less'))
+--
+default_hooks = dict(checkpoint=dict(
+    save_best='coco/bbox_mAP', rule='greater'))
+
+== stops_too_early retina open-mmlab/mmdetection#12302
+~ EVAL006.*min_delta
+default_hooks = dict(early_stopping=dict(
+    type='EarlyStoppingHook', monitor='coco/bbox_mAP', patience=10,
+    rule='greater'))
+--
+default_hooks = dict(early_stopping=dict(
+    type='EarlyStoppingHook', monitor='coco/bbox_mAP', patience=10,
+    rule='greater', min_delta=0.001))
+
+== best_of_nothing retina open-mmlab/mmsegmentation#2168
+~ EVAL005.*best checkpoint
+val_dataloader = None
+val_cfg = None
+val_evaluator = None
+default_hooks = dict(checkpoint=dict(save_best='coco/bbox_mAP'))
+--
+default_hooks = dict(checkpoint=dict(save_best='coco/bbox_mAP'))
+
+== loggers_of_1x mask open-mmlab/mmdetection#10207
+~ TYPE001.*LoggerHook.*visualizer
+custom_hooks = [dict(type='TextLoggerHook'),
+                dict(type='TensorboardLoggerHook')]
+--
+default_hooks = dict(logger=dict(type='LoggerHook', interval=50))
+visualizer = dict(vis_backends=[dict(type='LocalVisBackend')])
+
+== hooks_of_1x retina open-mmlab/mmcv#3011
+~ TYPE001.*param_scheduler
+custom_hooks = [dict(type='CosineAnnealingLrUpdaterHook', min_lr=0)]
+--
+param_scheduler = [dict(type='CosineAnnealingLR', eta_min=0)]
+
 == two_equal_backends retina open-mmlab/mmdetection#11545
 ~ vis_backend
 visualizer = dict(vis_backends=[dict(type='LocalVisBackend'),
@@ -499,6 +573,12 @@ visualizer = dict(vis_backends=[dict(type='LocalVisBackend')])
 auto_scale_lr = dict(_delete_=True, enable=True)
 --
 auto_scale_lr = dict(enable=True, base_batch_size=16)
+
+== rate_of_eight_gpus retina open-mmlab/mmdetection#3446
+~ LOOP006.*lr=0.01 is 8 times as large
+train_dataloader = dict(batch_size=2)
+--
+optim_wrapper = dict(optimizer=dict(lr=0.00125))
 
 == epochs_in_iterations retina open-mmlab/mmdetection#7364
 ~ SCHED001
@@ -550,6 +630,52 @@ model = dict(backbone=dict(init_cfg=dict(
 model = dict(backbone=dict(init_cfg=dict(
     _delete_=True, type='Pretrained', checkpoint='DATA/detector.pth',
     prefix='backbone.')))
+
+== frozen_from_scratch retina open-mmlab/mmdetection#10567
+~ CKPT010.*frozen_stages=1.*norm_eval=True
+model = dict(backbone=dict(frozen_stages=1, norm_eval=True, init_cfg=None))
+--
+model = dict(backbone=dict(frozen_stages=-1, norm_eval=False, init_cfg=None))
+
+== norms_from_scratch faster open-mmlab/mmdetection#5109
+~ CKPT010.*norm_eval
+model = dict(backbone=dict(norm_eval=True, init_cfg=None))
+--
+model = dict(backbone=dict(norm_eval=False, init_cfg=None))
+
+== weights_of_another_depth retina open-mmlab/mmdetection#10731
+~ CKPT011.*depth 50.*depth 18
+model = dict(backbone=dict(init_cfg=dict(
+    _delete_=True, type='Pretrained', checkpoint='torchvision://resnet50')))
+--
+model = dict(backbone=dict(init_cfg=dict(
+    _delete_=True, type='Pretrained', checkpoint='DATA/backbone.pth')))
+
+== more_queries_than_places dino Czm369/MixPL#8
+~ PIPE007.*num_queries=900.*has 85
+model = dict(num_queries=900)
+--
+model = dict(num_queries=85)
+
+== more_objects_than_queries dino IDEA-Research/DINO#52
+~ HEAD007.*max_per_img
+model = dict(num_queries=40)
+--
+model = dict(num_queries=40, test_cfg=dict(max_per_img=100))
+
+== small_pictures_of_a_test dino IDEA-Research/detrex#180
+~ PIPE007.*val_dataloader
+test_pipeline = [
+    dict(type='LoadImageFromFile'),
+    dict(type='Resize', scale=(40, 40), keep_ratio=True),
+    dict(type='LoadAnnotations', with_bbox=True),
+    dict(type='PackDetInputs',
+         meta_keys=('img_id', 'img_path', 'ori_shape', 'img_shape',
+                    'scale_factor')),
+]
+val_dataloader = dict(dataset=dict(pipeline=test_pipeline))
+--
+val_dataloader = dict(dataset=dict(pipeline={{_base_.test_pipeline}}))
 
 == neck_not_imported retina open-mmlab/mmdetection#7796
 ~ AugFPN.*(custom_imports|registered)

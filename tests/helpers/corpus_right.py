@@ -91,7 +91,8 @@ param_scheduler = [
 ]
 
 == all_frozen retina
-model = dict(backbone=dict(frozen_stages=4))
+model = dict(backbone=dict(frozen_stages=4, norm_eval=True, init_cfg=dict(
+    _delete_=True, type='Pretrained', checkpoint='DATA/backbone.pth')))
 
 == half_precision faster
 optim_wrapper = dict(type='AmpOptimWrapper', loss_scale='dynamic',
@@ -241,13 +242,15 @@ model = dict(
 
 == fcos mmdet:fcos/fcos_r50-caffe_fpn_gn-head_1x_coco.py
 model = dict(
-    backbone=dict(depth=18, base_channels=4, stem_channels=4, init_cfg=None),
+    backbone=dict(depth=18, base_channels=4, stem_channels=4, init_cfg=None,
+                  frozen_stages=-1, norm_eval=False),
     neck=dict(in_channels=[4, 8, 16, 32], out_channels=32),
     bbox_head=dict(in_channels=32, feat_channels=32, stacked_convs=1))
 
 == atss mmdet:atss/atss_r50_fpn_1x_coco.py
 model = dict(
-    backbone=dict(depth=18, base_channels=4, stem_channels=4, init_cfg=None),
+    backbone=dict(depth=18, base_channels=4, stem_channels=4, init_cfg=None,
+                  frozen_stages=-1, norm_eval=False),
     neck=dict(in_channels=[4, 8, 16, 32], out_channels=32),
     bbox_head=dict(in_channels=32, feat_channels=32, stacked_convs=1))
 
@@ -260,21 +263,24 @@ model = dict(
 == dino mmdet:dino/dino-4scale_r50_8xb2-12e_coco.py
 model = dict(
     num_queries=40,
-    backbone=dict(depth=18, base_channels=4, stem_channels=4, init_cfg=None),
+    backbone=dict(depth=18, base_channels=4, stem_channels=4, init_cfg=None,
+                  frozen_stages=-1, norm_eval=False),
     neck=dict(in_channels=[8, 16, 32]),
     encoder=dict(num_layers=1),
     decoder=dict(num_layers=2))
 
 == panoptic_fpn mmdet:panoptic_fpn/panoptic-fpn_r50_fpn_1x_coco.py
 model = dict(
-    backbone=dict(depth=18, base_channels=4, stem_channels=4, init_cfg=None),
+    backbone=dict(depth=18, base_channels=4, stem_channels=4, init_cfg=None,
+                  frozen_stages=-1, norm_eval=False),
     neck=dict(in_channels=[4, 8, 16, 32]),
     roi_head=dict(bbox_head=dict(fc_out_channels=16)))
 
 == soft_teacher mmdet:soft_teacher/soft-teacher_faster-rcnn_r50-caffe_fpn_\
 180k_semi-0.1-coco.py
 detector = dict(
-    backbone=dict(depth=18, base_channels=4, stem_channels=4, init_cfg=None),
+    backbone=dict(depth=18, base_channels=4, stem_channels=4, init_cfg=None,
+                  frozen_stages=-1, norm_eval=False),
     neck=dict(in_channels=[4, 8, 16, 32], out_channels=16),
     rpn_head=dict(in_channels=16, feat_channels=16),
     roi_head=dict(bbox_roi_extractor=dict(out_channels=16),

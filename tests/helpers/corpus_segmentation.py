@@ -4,6 +4,14 @@ from helpers.corpus_bases import parse_cases
 
 # As in corpus_detection.
 _TEXT = r"""
+== values_of_imagenet psp open-mmlab/mmsegmentation#216
+~ PIPE008.*255
+model = dict(data_preprocessor=dict(
+    mean=[0.485, 0.456, 0.406], std=[0.229, 0.224, 0.225]))
+--
+model = dict(data_preprocessor=dict(
+    mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375]))
+
 == auxiliary_forgotten psp open-mmlab/mmsegmentation#42
 ~ auxiliary_head.num_classes
 model = dict(auxiliary_head=dict(num_classes=19))

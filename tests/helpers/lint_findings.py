@@ -15,7 +15,7 @@ CLEAN: dict[str, Any] = {
     'default_scope': 'mmdet',
     'model': {
         'type': 'RetinaNet',
-        'backbone': {'type': 'ResNet', 'depth': 50},
+        'backbone': {'type': 'ResNet', 'depth': 50, 'norm_eval': False},
         'bbox_head': {'type': 'RetinaHead', 'num_classes': 80},
     },
     'train_cfg': {

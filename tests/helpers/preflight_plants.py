@@ -18,7 +18,8 @@ _RESNET = 'depth=18, base_channels=4, stem_channels=4, init_cfg=None'
 _DETECTOR = mmext.config_path('retinanet/retinanet_r50_fpn_cp_8xb2_1x_coco.py')
 _SMALL_DETECTOR = f"""
 model = dict(
-    backbone=dict({_RESNET}, frozen_stages=-1, with_cp=False),
+    backbone=dict({_RESNET}, frozen_stages=-1, norm_eval=False,
+                  with_cp=False),
     neck={_NECK},
     bbox_head=dict(in_channels=8, feat_channels=8, stacked_convs=1),
 )
@@ -58,7 +59,7 @@ model = dict(
         _MMDET / 'mask_rcnn' / 'mask-rcnn_r50_fpn_1x_coco.py',
         f"""
 model = dict(
-    backbone=dict({_RESNET}, frozen_stages=-1),
+    backbone=dict({_RESNET}, frozen_stages=-1, norm_eval=False),
     neck={_NECK},
     rpn_head=dict(in_channels=8, feat_channels=8),
     roi_head=dict(
@@ -68,6 +69,19 @@ model = dict(
         mask_head=dict(in_channels=8, conv_out_channels=8, num_convs=1),
     ),
 )
+""",
+    ),
+    'queries': (
+        _MMDET / 'dino' / 'dino-4scale_r50_8xb2-12e_coco.py',
+        f"""
+model = dict(
+    num_queries=20,
+    backbone=dict({_RESNET}, frozen_stages=-1, norm_eval=False),
+    neck=dict(in_channels=[8, 16, 32]),
+    encoder=dict(num_layers=1),
+    decoder=dict(num_layers=1),
+)
+optim_wrapper = dict(constructor='mmext.MergedOptimWrapperConstructor')
 """,
     ),
 }
@@ -169,6 +183,19 @@ default_hooks = dict(checkpoint=dict(save_best='bbox_mAP'))  # here
 val_dataloader = dict(dataset=dict(pipeline=[  # here
     dict(type='LoadImageFromFile'), dict(type='PackSegInputs')]))
 
+== EVAL004 error key=default_hooks.checkpoint.rule
+default_hooks = dict(checkpoint=dict(
+    save_best='coco/bbox_mAP', rule='less'))  # here
+
+== EVAL005 warning key=custom_hooks[0].monitor
+val_dataloader = val_cfg = val_evaluator = None
+custom_hooks = [dict(type='EarlyStoppingHook', min_delta=0.001,
+                     monitor='coco/bbox_mAP')]  # here
+
+== EVAL006 warning key=default_hooks.stop
+stop = dict(type='EarlyStoppingHook', monitor='coco/bbox_mAP')
+default_hooks = dict(stop=stop)  # here
+
 == CKPT001 error key=load_from
 load_from = 'FOLDER/none.pth'  # here
 
@@ -207,6 +234,14 @@ del torch
 load_from = 'FOLDER/a.pth'  # here
 open(load_from, 'wb').write(bytes.fromhex('8002637379730a657869740a2e'))
 
+== CKPT010 error key=model.backbone.frozen_stages also=OPT002
+model = dict(backbone=dict(frozen_stages=1))  # here
+
+== CKPT011 warning key=model.backbone.init_cfg.checkpoint
+init = dict(_delete_=True, type='Pretrained',
+            checkpoint='https://a.org/resnet50-0676ba61.pth')  # here
+model = dict(backbone=dict(init_cfg=init))
+
 == ENV001 error environ=RANK=0
 
 == ENV002 error environ=MASTER_PORT=auto
@@ -241,6 +276,9 @@ model = dict(bbox_head=dict(num_classes=2))
 metainfo = dict(CLASSES=('cat', 'dog'))  # here
 train_dataloader = dict(dataset=dict(metainfo=metainfo))
 val_dataloader = dict(dataset=dict(metainfo=metainfo))
+
+== HEAD007 error key=model.test_cfg.max_per_img base=queries
+model = dict(test_cfg=dict(max_per_img=1601))  # here
 
 == HOOK001 error key=custom_hooks
 custom_hooks = dict(type='EMAHook')  # here
@@ -333,6 +371,10 @@ loss = dict(type='mmseg.CrossEntropyLoss', class_weight=[1.0] * 150,
             avg_non_ignore=True)  # here
 model = dict(auxiliary_head=dict(loss_decode=dict(_delete_=True, **loss)))
 
+== LOSS007 error key=model.bbox_head.loss_bbox.type
+loss = dict(_delete_=True, type='mmdet.GIoULoss')  # here
+model = dict(bbox_head=dict(loss_bbox=loss))
+
 == PIPE001 error key=train_dataloader.dataset.pipeline base=edges also=STEP001
 train_dataloader = dict(dataset=dict(pipeline=[  # here
     dict(type='LoadImageFromFile'), dict(type='LoadAnnotations'),
@@ -359,9 +401,10 @@ train_dataloader = dict(dataset=dict(pipeline=[
     dict(type='Mosaic', img_scale=(64, 64)),  # here
     dict(type='PackDetInputs')]))
 
-== PIPE007 error key=val_dataloader.dataset.pipeline
+== PIPE009 error key=val_dataloader.dataset.pipeline
 val_dataloader = dict(dataset=dict(pipeline=[  # here
     dict(type='Resize', scale=(64, 64)), dict(type='PackDetInputs')]))
+
 == PIPE005 error key=train_dataloader.dataset.pipeline[0] base=segmentor \
     at=ade20k_semantic.py:LoadImageFromFile
 model = dict(backbone=dict(in_channels=4),
@@ -369,6 +412,17 @@ model = dict(backbone=dict(in_channels=4),
 
 == PIPE006 warning key=model.data_preprocessor.size base=segmentor
 model = dict(data_preprocessor=dict(size=(256, 512)))  # here
+
+== PIPE007 error key=val_dataloader.dataset.pipeline base=queries
+val_dataloader = dict(dataset=dict(pipeline=[  # here
+    dict(type='LoadImageFromFile'),
+    dict(type='Resize', scale=(24, 24), keep_ratio=True),
+    dict(type='LoadAnnotations', with_bbox=True),
+    dict(type='PackDetInputs')]))
+
+== PIPE008 warning key=model.data_preprocessor.mean
+mean, std = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+model = dict(data_preprocessor=dict(mean=mean, std=std))  # here
 
 == SCHED001 error key=param_scheduler[0].by_epoch base=segmentor
 param_scheduler = [dict(type='PolyLR', by_epoch=True)]  # here
@@ -537,8 +591,8 @@ model = dict(mistake='extra alone')
 == OPT001 error base=planted names=neck
 optim_wrapper = dict(constructor='BackboneOnlyConstructor')
 
-== OPT002 info names=backbone.
-model = dict(backbone=dict(frozen_stages=1))
+== OPT002 info base=planted names=planted.stem
+model = dict(mistake='frozen stem')
 
 == OPT003 warning key=optim_wrapper.paramwise_cfg.custom_keys
 keys = {'backbone': dict(lr_mult=0.0)}

@@ -1,14 +1,16 @@
 """What a check finds, the rules that find it, and the reports of it."""
 
 from . import page, terminal
-from .errors import ErrorCatcher, code_location, frames_of
 from .finding import (
+    ErrorCatcher,
     Family,
     Finding,
     Location,
     Rule,
     Severity,
+    code_location,
     find_rule,
+    frames_of,
     new_finding,
     rules_of,
     select_rules,

@@ -5,7 +5,7 @@ import importlib.util
 import pickle
 import re
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -22,9 +22,9 @@ from ....utils.safe_load import (
     is_trusted,
     load_torch,
 )
-from ...config import DELETE
+from ...config import DELETE, ConfigNode, default_of, join_key, walk_dicts
 from ...findings import Finding, Severity
-from .registry import CKPT, new_finding
+from .registry import CKPT, count_of, new_finding
 from .subject import Subject, as_mapping, change, kind_of
 
 _SCHEME = re.compile(r'([A-Za-z][\w+.-]*)://')
@@ -36,6 +36,22 @@ _ZIP = b'PK\x03\x04'
 _PICKLE = b'\x80'
 _LFS = b'version https://git-lfs'
 _SUFFIXES_OF_OTHERS = ('.safetensors', '.npz', '.pkl')
+# Initializations that are known to load nothing.
+_RANDOM = (
+    *('Constant', 'Xavier', 'Normal', 'TruncNormal', 'Uniform', 'Kaiming'),
+    'Caffe2Xavier',
+)
+# Keys of a model that loads weights in a way of its own.
+_LOADS = re.compile('ckpt|checkpoint|pretrain|load_from')
+# Backbones that freeze their stem with frozen_stages=0; others nothing.
+_WITH_STEM = {'ResNet', 'SwinTransformer'}
+# 'resnet50', 'r101', 'x101' or 'swin_tiny' in names of weights.
+_DEPTH_IN_NAME = re.compile(
+    r'(?:res[a-z0-9]*?|(?<![a-z])[rx])[-_]?(18|34|50|101|152)(?!\d)'
+)
+_SWIN_IN_NAME = re.compile(r'swin[-_]?(tiny|small|base|large|[tsbl](?![a-z]))')
+# Channels and layers of the third stage.
+_SWINS = {'t': (96, 6), 's': (96, 18), 'b': (128, 18), 'l': (192, 18)}
 
 
 def _named(subject: Subject) -> Iterator[tuple[tuple, Any]]:
@@ -373,3 +389,192 @@ def _what_fits(
             'model.backbone.init_cfg': {'_delete_': True, **init},
         },
     }
+
+
+@CKPT.rule(
+    'CKPT010',
+    title='layers with random weights are never trained',
+    severity=Severity.ERROR,
+    remedy="load weights (init_cfg=dict(type='Pretrained', ...) of the "
+    'backbone, or load_from), or train all of it: frozen_stages=-1, '
+    'norm_eval=False',
+    fix='train all layers, where a config says that no weights are loaded',
+)
+def frozen_at_random(subject: Subject) -> Iterator[Finding]:
+    """``frozen_stages`` and ``norm_eval`` are for weights that are loaded."""
+    top = subject.top
+    if top.get('load_from') or top.get('resume') or not top.get('train_cfg'):
+        return
+    for section in subject.below('model'):
+        kind = subject.component(section)
+        own = getattr(kind, '__module__', '').partition('.')[0]
+        if (
+            section.name != 'backbone'
+            or own not in ('mmdet', 'mmseg', 'mmpretrain')
+            or _may_load(section, kind)
+        ):
+            continue
+        settings = {
+            key: section.cfg.get(key, default_of(kind, key))
+            for key in ('frozen_stages', 'norm_eval', 'norm_cfg')
+        }
+        frozen, norm = settings['frozen_stages'], settings['norm_cfg']
+        stem = _WITH_STEM & {base.__name__ for base in kind.__mro__}
+        held = {}
+        if isinstance(frozen, int) and frozen >= (0 if stem else 1):
+            held['frozen_stages'] = (
+                f'frozen_stages={frozen} keeps the first layers as they are'
+            )
+        if settings['norm_eval'] and kind_of(norm) in ('BN', 'SyncBN'):
+            held['norm_eval'] = (
+                'norm_eval=True keeps the mean 0 and the variance 1 of its '
+                'batch norms, which then normalize nothing'
+            )
+        if not held:
+            continue
+        first = next(iter(held))
+        # None is said on purpose.
+        outer = as_mapping(section.parent and section.parent.cfg)
+        said = 'init_cfg' in section.cfg or 'pretrained' in outer
+        right = {'frozen_stages': -1, 'norm_eval': False}
+        yield new_finding(
+            f'{kind.__name__} begins with random weights, as nothing is '
+            f'loaded, and {"; ".join(held.values())}',
+            path=(*section.path, first)
+            if first in section.cfg
+            else section.path,
+            severity=Severity.ERROR
+            if 'frozen_stages' in held
+            else Severity.WARNING,
+            names=tuple(held),
+            options={
+                join_key((*section.path, key)): right[key] for key in held
+            }
+            if said
+            else {},
+        )
+
+
+def _may_load(section: ConfigNode, kind: Any) -> bool:
+    """Whether weights are loaded into a part of a model, or may be."""
+    default = default_of(kind, 'init_cfg')
+    inner = {**section.cfg, 'init_cfg': section.cfg.get('init_cfg', default)}
+    for _, part in walk_dicts(inner):
+        init = part.get('init_cfg')
+        for item in init if isinstance(init, list | tuple) else [init]:
+            if item and kind_of(item) not in _RANDOM:
+                return True
+    node: ConfigNode | None = section
+    while node is not None:
+        init = node.cfg.get('init_cfg')
+        if node is not section and kind_of(init) == 'Pretrained':
+            return True
+        if any(
+            value and _LOADS.search(str(key))
+            for key, value in node.cfg.items()
+        ):
+            return True
+        node = node.parent
+    return False
+
+
+@CKPT.rule(
+    'CKPT011',
+    title='weights are of a model of another size',
+    severity=Severity.ERROR,
+    remedy='name weights of this size, or set that of the weights: what does '
+    'not fit is left random, with a line in the log',
+)
+def other_size(subject: Subject) -> Iterator[Finding]:
+    """By names, and by the layers of local files."""
+    seen = set()
+    if subject.model is not None:
+        for path, value, file in _checkpoints(subject):
+            module, prefix = _receiver(subject, path)
+            if module is None or (foreign_names(file) and not is_trusted()):
+                continue
+            seen.add(path)
+            yield from _other_layers(path, value, file, prefix, module)
+    for path, value in _named(subject):
+        if path in seen or not isinstance(value, str):
+            continue
+        section = as_mapping(
+            subject.at(path[: -2 if path[-1] == 'checkpoint' else -1])
+        )
+        if path == ('load_from',):
+            section = as_mapping(subject.top.get('model'))
+        section = as_mapping(section.get('backbone', section))
+        name = value.rpartition('/')[2].lower()
+        what, named, own = 'depth', set(_DEPTH_IN_NAME.findall(name)), None
+        if 'depth' in section:
+            own = str(section['depth'])
+        elif kind_of(section) == 'SwinTransformer':
+            what = 'size'
+            named = {size[0] for size in _SWIN_IN_NAME.findall(name)}
+            depths = section.get('depths', (2, 2, 6, 2))
+            size = section.get('embed_dims', 96), [*depths, 0, 0, 0][2]
+            own = next((k for k, v in _SWINS.items() if v == size), None)
+        if own and named and own not in named:
+            yield new_finding(
+                f'{value} is of a {kind_of(section)} of {what} '
+                f'{" or ".join(sorted(named))}, by its name, and the '
+                f'backbone has {what} {own}',
+                path=path,
+                severity=Severity.WARNING,
+            )
+
+
+def _other_layers(
+    path: tuple, value: str, file: Path, prefix: str, module: nn.Module
+) -> Iterator[Finding]:
+    """Layers of a backbone that a file has in another number or shape."""
+    inner = 'backbone.' if path == ('load_from',) else ''
+    theirs = {
+        key[len(prefix + inner) :]: shape
+        for key, shape in _shapes_in(file).items()
+        if key.startswith(prefix + inner)
+    }
+    ours = {
+        key[len(inner) :]: tuple(weight.shape)
+        for key, weight in module.state_dict().items()
+        if key.startswith(inner)
+    }
+    both = theirs.keys() & ours
+    other = [key for key in ours if key in both and theirs[key] != ours[key]]
+    if not both or len(other) == len(both):
+        # That none fits is of CKPT009.
+        return
+    counts = [_num_numbered(keys) for keys in (ours, theirs)]
+    differing = [
+        f'{name} has {number} layers, and {counts[1][name]} in the file'
+        for name, number in counts[0].items()
+        if counts[1].get(name, number) != number
+    ]
+    lacking = any(
+        counts[1].get(name, number) < number
+        for name, number in counts[0].items()
+    )
+    if other and not differing:
+        differing = [
+            f'{count_of(other, "weight")} of {len(ours)} have another shape '
+            f'there ({", ".join(other[:_MAX_NAMES])})'
+        ]
+    if differing:
+        yield new_finding(
+            f'{value} is of another backbone: '
+            f'{"; ".join(differing[:_MAX_NAMES])}',
+            path=path,
+            severity=Severity.ERROR if other or lacking else Severity.WARNING,
+        )
+
+
+def _num_numbered(keys: Iterable[str]) -> dict[str, int]:
+    """How many numbered modules there are in each that has some."""
+    numbers: dict[str, set[str]] = {}
+    for key in keys:
+        parts = key.split('.')
+        for index, part in enumerate(parts[1:], 1):
+            if part.isdigit():
+                name = '.'.join(parts[:index])
+                numbers.setdefault(name, set()).add(part)
+    return {name: len(found) for name, found in numbers.items()}

@@ -76,6 +76,35 @@ _OTHER_LOOPS = {
 }
 _LIKE = 0.75
 _LIKE_ARGUMENT = 0.7
+_PACKED = (
+    'PackDetInputs or PackSegInputs alone as the last step of the pipeline'
+)
+# Names of MMCV 1.x, and of what was built on it -> what does the same now.
+_FORMER = {
+    '(Dist)?EvalHook': 'val_evaluator, and train_cfg.val_interval for '
+    'interval',
+    'TextLoggerHook': "default_hooks.logger=dict(type='LoggerHook')",
+    r'\w+LoggerHook|MM(Det|Seg)WandbHook': 'a back end in '
+    'visualizer.vis_backends: TensorboardVisBackend, WandbVisBackend, ...',
+    '(Dist)?OptimizerHook': 'optim_wrapper, with clip_grad for grad_clip',
+    'GradientCumulativeOptimizerHook': 'optim_wrapper.accumulative_counts',
+    r'\w*Fp16OptimizerHook': "optim_wrapper.type='AmpOptimWrapper'",
+    r'\w*LrUpdaterHook': 'param_scheduler: LinearLR for the warm-up, then '
+    'MultiStepLR, CosineAnnealingLR, PolyLR, ...',
+    r'\w*MomentumUpdaterHook': 'param_scheduler: MultiStepMomentum, ...',
+    r'(Exp|Linear)MomentumEMAHook': "EMAHook, with ema_type='ExpMomentumEMA' "
+    'for what rises with the steps',
+    'SyncRandomSizeHook': 'BatchSyncRandomResize in '
+    'model.data_preprocessor.batch_augments',
+    'DefaultFormatBundle': _PACKED,
+    'Collect': _PACKED,
+    'CustomDataset': 'BaseDetDataset or BaseSegDataset',
+    'DefaultOptimizerConstructor': 'DefaultOptimWrapperConstructor',
+    r'(Distributed)?GroupSampler': 'DefaultSampler, and '
+    "batch_sampler=dict(type='AspectRatioBatchSampler')",
+    r'(Epoch|Iter)BasedRunner': 'EpochBasedTrainLoop or IterBasedTrainLoop '
+    'as train_cfg.type',
+}
 
 
 def _is_other(section: ConfigNode) -> bool:
@@ -115,6 +144,9 @@ def unregistered_type(subject: Subject) -> Iterator[Finding]:
     for section, package in _unknown(subject):
         if not _is_installed(package):
             continue
+        if former := _former(section):
+            yield former
+            continue
         near = _near_types(section, section.cfg['type'])
         # Only a whole section is surely built by a runner.
         if near or len(section.path) == 1:
@@ -150,6 +182,19 @@ def unregistered_type(subject: Subject) -> Iterator[Finding]:
             if sure
             else {},
         )
+
+
+def _former(section: ConfigNode) -> Finding | None:
+    """One for a name of MMCV 1.x, wherever a runner may build it."""
+    kind = section.cfg['type']
+    for name, now in _FORMER.items():
+        if re.fullmatch(name, plain_name(kind)):
+            return new_finding(
+                f'{kind!r} is of MMCV 1.x, and in no registry now',
+                path=(*section.path, 'type'),
+                remedy=f'set {now}, and remove {plain_name(kind)}',
+            )
+    return None
 
 
 def _without_scope(

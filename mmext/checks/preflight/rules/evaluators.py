@@ -8,10 +8,14 @@ from typing import Any
 from mmengine.evaluator import BaseMetric
 from mmengine.fileio import load
 from mmengine.hooks import CheckpointHook, EarlyStoppingHook
+from mmengine.optim.scheduler.param_scheduler import (
+    ReduceOnPlateauParamScheduler,
+)
 
 from ...config import (
     ConfigNode,
     Steps,
+    default_of,
     inner_dataset_configs,
     join_key,
 )
@@ -33,6 +37,21 @@ _IOU = {
     'mFscore': ('aAcc', 'mFscore', 'mPrecision', 'mRecall'),
 }
 _SHOWN = 6
+# What looks at values of an evaluation, and where their names are.
+_WATCHED = {
+    CheckpointHook: 'save_best',
+    EarlyStoppingHook: 'monitor',
+    ReduceOnPlateauParamScheduler: 'monitor',
+}
+# Beside those of MMEngine, parts of names of values that are better if they
+# are greater.
+_GREATER = (
+    *('map', 'miou', 'mdice', 'macc', 'aacc', 'mfscore', 'recall', 'pq'),
+    *('precision', 'accuracy', 'ar@', 'auc'),
+)
+# Of CocoMetric and VOCMetric, which count from 0 to 1.
+_FRACTIONS = ('coco/', 'pascal_voc/')
+_MANY = 0.05
 _NO_SCALE = 'detectors bring boxes back by scale_factor, which samples lack: '
 
 
@@ -123,20 +142,21 @@ def _image_ids(file: str) -> set | None:
         return None
 
 
-def _monitored(subject: Subject) -> Iterator[tuple[tuple, str]]:
-    """Place and name of each value that must be among the metrics."""
+def _watchers(subject: Subject) -> Iterator[tuple[ConfigNode, type, str]]:
+    """What looks at the values of an evaluation: class, and key of a name."""
     for section in subject.sections:
         kind = subject.component(section)
-        hook = kind if isinstance(kind, type) else object
-        key = ''
-        if issubclass(hook, CheckpointHook):
-            key = 'save_best'
-        elif (
-            issubclass(hook, EarlyStoppingHook)
-            or section.path[0] == 'param_scheduler'
-        ):
-            key = 'monitor'
-        value, path = section.cfg.get(key), (*section.path, key)
+        for base, key in _WATCHED.items():
+            if isinstance(kind, type) and issubclass(kind, base):
+                yield section, kind, key
+
+
+def _monitored(subject: Subject) -> Iterator[tuple[tuple, str]]:
+    """Place and name of each value that must be among the metrics."""
+    for section, kind, key in _watchers(subject):
+        said = key in section.cfg
+        value = section.cfg.get(key, default_of(kind, key))
+        path = (*section.path, key) if said else section.path
         items = enumerate(value if isinstance(value, list | tuple) else ())
         several = [((*path, index), item) for index, item in items]
         for where, item in [(path, value), *several]:
@@ -228,8 +248,8 @@ def nobody_gives(subject: Subject) -> Iterator[Finding]:
         near = [full for full in known if full.endswith(f'/{name}')]
         shown = known or [f'{prefix}/...' for prefix, _ in metrics]
         yield new_finding(
-            f'{join_key(path)} is {name!r}, which val_evaluator does not '
-            f'give: it gives {", ".join(shown[:_SHOWN])}'
+            f'{join_key(path)} asks for {name!r}, which val_evaluator does '
+            f'not give: it gives {", ".join(shown[:_SHOWN])}'
             f'{", ..." if len(shown) > _SHOWN else ""}',
             path=path,
             names=tuple(near[:1]),
@@ -298,3 +318,98 @@ def _rescales(subject: Subject) -> bool:
     return bool(methods) and all(
         getattr(method, '__qualname__', '') in _RESCALE for method in methods
     )
+
+
+@EVAL.rule(
+    'EVAL004',
+    title='the worst value of a metric is taken for the best',
+    severity=Severity.ERROR,
+    remedy="set rule='greater' for what is to rise, 'less' for what is to "
+    'fall',
+    fix='set the rule that fits the name of the value',
+)
+def other_direction(subject: Subject) -> Iterator[Finding]:
+    """``rule`` of hooks and schedulers against what they watch."""
+    for section, kind, key in _watchers(subject):
+        watched = section.cfg.get(key, default_of(kind, key))
+        rule = section.cfg.get('rule', default_of(kind, 'rule'))
+        if not isinstance(watched, str) or rule not in ('less', 'greater'):
+            continue
+        name = watched.casefold()
+        rises = any(part in name for part in _GREATER)
+        falls = 'loss' in name
+        wanted = 'greater' if rises else 'less'
+        if rises == falls or rule == wanted:
+            continue
+        default = '' if 'rule' in section.cfg else ', which is its default'
+        better = 'greater' if rises else 'smaller'
+        yield new_finding(
+            f'{kind.__name__} watches {watched!r} with rule={rule!r}'
+            f'{default}, and it is better if it is {better}',
+            path=(*section.path, key if default else 'rule'),
+            options=change((*section.path, 'rule'), wanted),
+            remedy=f'set rule={wanted!r}',
+        )
+
+
+@EVAL.rule(
+    'EVAL005',
+    title='a value is watched, and nothing is validated',
+    severity=Severity.WARNING,
+    remedy='set val_dataloader, val_cfg and val_evaluator, or remove what '
+    'waits for the value',
+)
+def nothing_to_watch(subject: Subject) -> Iterator[Finding]:
+    """Hooks and schedulers that act after a validation only."""
+    top = subject.top
+    parts = ('val_cfg', 'val_dataloader', 'val_evaluator')
+    if not top.get('train_cfg') or any(top.get(name) for name in parts):
+        # That one is there in part is of LOOP001.
+        return
+    effects = {
+        CheckpointHook: 'keeps no best checkpoint',
+        EarlyStoppingHook: 'never stops the training',
+        ReduceOnPlateauParamScheduler: 'changes nothing',
+    }
+    for section, kind, key in _watchers(subject):
+        effect = next(effects[b] for b in kind.__mro__ if b in effects)
+        watched = section.cfg.get(key, default_of(kind, key))
+        if watched:
+            yield new_finding(
+                f'{kind.__name__} waits for {watched!r} of a validation, and '
+                f'val_cfg is None: it {effect}',
+                path=(*section.path, key)
+                if key in section.cfg
+                else section.path,
+            )
+
+
+@EVAL.rule(
+    'EVAL006',
+    title='a training stops unless its figure rises by a large step',
+    severity=Severity.WARNING,
+    remedy='set min_delta to the smallest rise that counts, such as 0.001 '
+    'for a value between 0 and 1',
+)
+def large_step(subject: Subject) -> Iterator[Finding]:
+    """``min_delta`` of EarlyStoppingHook is 0.1, if nothing is said."""
+    for section, kind, key in _watchers(subject):
+        watched = str(section.cfg.get(key))
+        step = section.cfg.get('min_delta', default_of(kind, 'min_delta'))
+        if (
+            issubclass(kind, EarlyStoppingHook)
+            and watched.startswith(_FRACTIONS)
+            and isinstance(step, int | float)
+            and step >= _MANY
+        ):
+            said = 'min_delta' in section.cfg
+            patience = section.cfg.get(
+                'patience', default_of(kind, 'patience')
+            )
+            yield new_finding(
+                f'{kind.__name__} ends the training if {patience} '
+                f'validations do not raise {watched} by min_delta={step}'
+                f'{"" if said else ", which is its default"}; it is between '
+                '0 and 1',
+                path=(*section.path, 'min_delta') if said else section.path,
+            )

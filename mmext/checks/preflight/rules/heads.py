@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -41,6 +42,22 @@ _EDGE_HEADS = ('STDCHead',)
 _WITH_UNUSED_NAMES = {'MOTChallengeDataset'}
 _SEGMENTOR = 'mmseg.models.segmentors.encoder_decoder'
 _SHOWN = 4
+# Modules of MMDetection with losses of boxes, and of numbers that stand for
+# them.
+_OF_BOXES = 'mmdet.models.losses.iou_loss'
+_OF_DELTAS = (
+    'mmdet.models.losses.balanced_l1_loss',
+    'mmdet.models.losses.smooth_l1_loss',
+)
+_DECODED = 'reg_decoded_bbox'
+# Methods that call AnchorHead.loss_by_feat_single, which reads it.
+_DECODING = tuple(
+    f'{head}.loss_by_feat'
+    for head in (
+        *('AnchorHead', 'RPNHead', 'FSAFHead', 'GuidedAnchorHead'),
+        'GARPNHead',
+    )
+)
 _FIX = 'set a num_classes of a base, where the config names the classes'
 
 
@@ -407,6 +424,47 @@ def misspelt_metainfo(subject: Subject) -> Iterator[Finding]:
         )
 
 
+@HEAD.rule(
+    'HEAD007',
+    title='more objects are asked for than the queries can give',
+    severity=Severity.ERROR,
+    remedy='set a smaller max_per_img in test_cfg of the model, or a larger '
+    'num_queries',
+    fix='set max_per_img to what there is',
+)
+def too_many_objects(subject: Subject) -> Iterator[Finding]:
+    """``topk`` of the heads of DETR, in the first validation."""
+    for section in subject.below('model'):
+        path = (*section.path, 'bbox_head')
+        head = as_mapping(section.cfg.get('bbox_head'))
+        kind = subject.component(ConfigNode(path, head, section.scope))
+        method = getattr(kind, '_predict_by_feat_single', None)
+        test_cfg = as_mapping(section.cfg.get('test_cfg'))
+        most, queries = (
+            test_cfg.get('max_per_img'),
+            section.cfg.get('num_queries'),
+        )
+        classes = head.get('num_classes', default_of(kind, 'num_classes'))
+        if getattr(
+            method, '__qualname__', ''
+        ) != 'DETRHead._predict_by_feat_single' or not all(
+            isinstance(number, int) for number in (most, queries, classes)
+        ):
+            continue
+        loss = head.get('loss_cls', default_of(kind, 'loss_cls'))
+        sigmoid = as_mapping(loss).get('use_sigmoid', False)
+        given = queries * classes if sigmoid else queries
+        if most > given:
+            path = (*section.path, 'test_cfg', 'max_per_img')
+            times = f' times num_classes={classes}' if sigmoid else ''
+            yield new_finding(
+                f'max_per_img is {most}, and num_queries={queries}{times} '
+                f'gives {given}: topk ends the first validation',
+                path=path,
+                options=change(path, given),
+            )
+
+
 def _losses(subject: Subject) -> Iterator[ConfigNode]:
     for section in subject.below('model'):
         name = str(section.name)
@@ -579,3 +637,58 @@ def _fails_with_weights(kind: type) -> bool:
         loss(torch.zeros(1, 1, 1, 1), torch.zeros(1, 1, 1, dtype=torch.long))
         return False
     return True
+
+
+@LOSS.rule(
+    'LOSS007',
+    title='a loss of boxes gets what is not decoded, or the reverse',
+    severity=Severity.ERROR,
+    remedy=f'set {_DECODED}=True of the head for losses of boxes (IoULoss, '
+    'GIoULoss, ...), and False for L1Loss and SmoothL1Loss',
+    fix=f'set {_DECODED}=True for a loss of boxes',
+)
+def undecoded_boxes(subject: Subject) -> Iterator[Finding]:
+    """``reg_decoded_bbox`` of MMDetection's heads against ``loss_bbox``."""
+    losses = {section.path: section for section in _losses(subject)}
+    for section in subject.below('model'):
+        loss = losses.get((*section.path, 'loss_bbox'))
+        head = subject.component(section)
+        if loss is None or not _may_decode(head):
+            continue
+        kind = subject.component(loss)
+        decoded = section.cfg.get(_DECODED, default_of(head, _DECODED))
+        coder = kind_of(section.cfg.get('bbox_coder'))
+        module = getattr(kind, '__module__', '')
+        path = (*section.path, _DECODED)
+        at = path if _DECODED in section.cfg else (*loss.path, 'type')
+        # What PseudoBBoxCoder encodes are boxes.
+        if module == _OF_BOXES and not decoded and coder != 'PseudoBBoxCoder':
+            yield new_finding(
+                f'{kind.__name__} compares boxes, and {_DECODED}=False of '
+                f'{head.__name__} gives it what is still to be decoded to '
+                'boxes: none is learned',
+                path=at,
+                options=change(path, True),
+            )
+        elif module in _OF_DELTAS and decoded:
+            key = join_key((*loss.path, 'type'))
+            left = subject.is_above(key, join_key(path))
+            yield new_finding(
+                f'{kind.__name__} gets boxes in pixels, by {_DECODED}=True '
+                f'of {head.__name__}: it is as large as the boxes are far '
+                'apart, and outweighs other losses',
+                path=at,
+                severity=Severity.WARNING,
+                options=change(path, False) if left else {},
+            )
+
+
+def _may_decode(head: Any) -> bool:
+    """Whether what computes a head's loss is known to read the flag."""
+    if not getattr(head, '__module__', '').startswith('mmdet.'):
+        return False
+    names = ('loss', 'loss_by_feat', 'loss_by_feat_single')
+    methods = [getattr(head, name, None) for name in names]
+    box, whole, single = (getattr(m, '__qualname__', '') for m in methods)
+    dense = single == 'AnchorHead.loss_by_feat_single'
+    return box == 'BBoxHead.loss' or (dense and whole in _DECODING)

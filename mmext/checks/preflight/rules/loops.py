@@ -1,11 +1,16 @@
 """Loops with their parts and hooks, and what happens too late or never."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import NamedTuple
 
+from mmengine.config import Config
+from mmengine.hooks import EMAHook
+
 from ....utils.training import rate_factor
-from ...config import join_key
+from ...config import default_of, join_key, key_location
 from ...findings import Finding, Severity
 from ..build import hook_configs
 from .registry import HOOK, LOOP, new_finding
@@ -15,6 +20,11 @@ _EPOCHS = ('EpochBasedTrainLoop', 'ResumableEpochBasedTrainLoop')
 # So many can only be iterations.
 _MANY_EPOCHS = 1000
 _BASE = 'base_batch_size'
+# '8xb2' in the name of a config: of 8 processes, each with 2 images.
+_IMAGES_IN_NAME = re.compile(r'(?<![a-z0-9])(\d+)xb(\d+)(?![a-z0-9])')
+# Factors by which learning rates are the same, and far from each other.
+_SAME_RATE = 1.01
+_FAR_RATE = 3.99
 _ITERS = ('IterBasedTrainLoop', 'ResumableIterBasedTrainLoop')
 
 
@@ -189,39 +199,105 @@ def late_switch(subject: Subject) -> Iterator[Finding]:
             )
 
 
+class _Rate(NamedTuple):
+    """A learning rate, the images per step that it is for, and where."""
+
+    value: float
+    images: int
+    file: str
+
+
 @LOOP.rule(
     'LOOP006',
     title='the learning rate is for another number of images per step',
-    severity=Severity.INFO,
+    severity=Severity.WARNING,
     remedy='scale the learning rate with the number of images per step, or '
     'set auto_scale_lr.enable=True',
 )
 def other_batch_size(subject: Subject) -> Iterator[Finding]:
-    """``base_batch_size`` against that of this training."""
+    """The rate of what is inherited, scaled to this training, against it."""
     setting = as_mapping(subject.top.get('auto_scale_lr'))
     loader = as_mapping(subject.top.get('train_dataloader'))
     wrapper = as_mapping(subject.top.get('optim_wrapper'))
-    base, batch = setting.get('base_batch_size'), loader.get('batch_size')
-    numbers = isinstance(base, int) and isinstance(batch, int)
-    if setting.get('enable') or not numbers or base < 1 or batch < 1:
-        return
+    batch = loader.get('batch_size')
     steps = wrapper.get('accumulative_counts', 1)
-    if not isinstance(steps, int) or not subject.world:
+    if (
+        setting.get('enable')
+        or not isinstance(batch, int)
+        or not isinstance(steps, int)
+        or not subject.world
+    ):
         return
     images = batch * subject.world * steps
     optimizer = as_mapping(wrapper.get('optimizer'))
-    lr = optimizer.get('lr')
-    if images != base:
-        text = ''
-        if isinstance(lr, int | float):
-            kind = str(optimizer.get('type'))
-            scaled = lr * rate_factor(images / base, kind, setting.get('rule'))
-            text = f': lr={lr} scaled to them is {scaled:.6g}'
+    rate, lr = _reference_rate(subject), optimizer.get('lr')
+    if rate is None or images < 1 or not isinstance(lr, int | float):
+        return
+    kind, ratio = str(optimizer.get('type')), images / rate.images
+    scaled = rate.value * rate_factor(ratio, kind, setting.get('rule'))
+    off = max(lr / scaled, scaled / lr) if lr > 0 else 1.0
+    # A smaller one is what a fine-tuning may be given.
+    meant = lr < scaled and lr != rate.value
+    if off > _SAME_RATE and not meant:
+        more = 'large' if lr > scaled else 'small'
+        far = off > _FAR_RATE
+        name = Path(rate.file).name
         yield new_finding(
             f'a step has {images} images ({batch} of {subject.world} '
-            f'processes), and the learning rate is for {base}{text}',
-            path=('auto_scale_lr', 'base_batch_size'),
+            f'processes), and the learning rate {rate.value:g}'
+            f'{f" of {name}" if name else ""} is for {rate.images}: scaled '
+            f'to them it is {scaled:.6g}'
+            + (f', and lr={lr:g} is {off:.3g} times as {more}' if far else ''),
+            path=('auto_scale_lr', _BASE)
+            if _BASE in setting
+            else ('optim_wrapper', 'optimizer', 'lr'),
+            severity=Severity.WARNING if far else Severity.INFO,
+            remedy=f'set optim_wrapper.optimizer.lr={scaled:.6g}, or '
+            f'accumulative_counts, so that a step has {rate.images} images'
+            if far
+            else '',
         )
+
+
+def _reference_rate(subject: Subject) -> _Rate | None:
+    """The learning rate from which that of a config is to be scaled.
+
+    It is that of the config that is inherited, without the files of which
+    such are made: of a host, it was tried. Its name, 8xb2, or else
+    base_batch_size says for how many images.
+    """
+    own = _rate_in(subject.top, subject.file)
+    below = [
+        file
+        for file in subject.files[1:]
+        if not {'_base_', 'schedules'} & set(Path(file).parts[-3:])
+    ]
+    said = key_location(subject.file, f'auto_scale_lr.{_BASE}').file
+    if not below or said == subject.files[0]:
+        # Made of such files, or it says itself for how many images it is.
+        return own
+    top = Config.fromfile(below[0], import_custom_modules=False).to_dict()
+    kinds = {
+        as_mapping(as_mapping(cfg.get('optim_wrapper')).get('optimizer')).get(
+            'type'
+        )
+        for cfg in (top, subject.top)
+    }
+    return _rate_in(top, below[0]) if len(kinds) == 1 else None
+
+
+def _rate_in(top: Mapping, file: str) -> _Rate | None:
+    """What a config and its name say; None if it is not known."""
+    wrapper = as_mapping(top.get('optim_wrapper'))
+    lr = as_mapping(wrapper.get('optimizer')).get('lr')
+    named = _IMAGES_IN_NAME.search(Path(file).stem)
+    images = as_mapping(top.get('auto_scale_lr')).get(_BASE)
+    batch = as_mapping(top.get('train_dataloader')).get('batch_size')
+    if named and int(named[2]) == batch:
+        steps = wrapper.get('accumulative_counts', 1)
+        images = int(named[1]) * int(named[2]) * steps
+    known = isinstance(images, int) and isinstance(lr, int | float)
+    return _Rate(lr, images, file) if known and images and lr > 0 else None
 
 
 @LOOP.rule(
@@ -323,23 +399,36 @@ def twice(subject: Subject) -> Iterator[Finding]:
 def late_average(subject: Subject) -> Iterator[Finding]:
     """MMEngine refuses such an EMAHook when the training starts."""
     length = training_length(subject)
-    for section in subject.below('custom_hooks'):
-        hook = section.cfg
-        if kind_of(hook) != 'EMAHook':
+    for section in subject.sections:
+        hook, kind = section.cfg, subject.component(section)
+        if getattr(kind, 'before_train', None) is not EMAHook.before_train:
             continue
-        epoch, step = hook.get('begin_epoch', 0), hook.get('begin_iter', 0)
+        name = kind.__name__
+        epoch, step = (
+            hook.get(key, default_of(kind, key) or 0)
+            for key in ('begin_epoch', 'begin_iter')
+        )
         if epoch and step:
             yield new_finding(
-                f'EMAHook has begin_epoch={epoch} and begin_iter={step}, of '
+                f'{name} has begin_epoch={epoch} and begin_iter={step}, of '
                 'which one may be set',
                 path=section.path,
             )
             continue
         key, begin = ('begin_epoch', epoch) if epoch else ('begin_iter', step)
-        counts = length is not None and length.by_epoch == bool(epoch)
-        if counts and isinstance(begin, int) and begin > length.total:
+        if length is None or not isinstance(begin, int):
+            continue
+        if epoch and not length.by_epoch and begin > 1:
             yield new_finding(
-                f'EMAHook has {key}={begin}, and the training ends at '
+                f'{name} has {key}={begin}, and {length.total} iterations '
+                'are one epoch to MMEngine',
+                path=(*section.path, key) if key in hook else section.path,
+                remedy='set begin_iter, below the end of the training, in '
+                'place of begin_epoch',
+            )
+        elif length.by_epoch == bool(epoch) and begin > length.total:
+            yield new_finding(
+                f'{name} has {key}={begin}, and the training ends at '
                 f'{length.total} {length.unit}',
-                path=(*section.path, key),
+                path=(*section.path, key) if key in hook else section.path,
             )

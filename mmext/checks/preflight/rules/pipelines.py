@@ -8,7 +8,6 @@ from mmengine.dataset import BaseDataset
 
 from ...config import (
     ConfigNode,
-    default_of,
     inner_dataset_configs,
     join_key,
 )
@@ -36,11 +35,6 @@ _MOVING = (
 _PAPER_WIDTH = 4
 _DATASETS = {(f'{split}_dataloader', 'dataset') for split in SPLITS}
 _IGNORED = 255
-_HOSTS = ('mmcv.', 'mmdet.', 'mmseg.', 'mmext.')
-# Steps of theirs that change the number of channels.
-_OTHER_CHANNELS = ('RGB2Gray', 'ConcatCDInput', 'Lambda')
-# Steps that change the size of pictures, but RandomCrop.
-_RESIZING = (*_MOVING[:5], 'RandomRotate', 'Rotate', 'Pad', 'RandomMosaic')
 
 
 def _edge_head(subject: Subject) -> tuple[tuple, Mapping] | None:
@@ -53,7 +47,9 @@ def _edge_head(subject: Subject) -> tuple[tuple, Mapping] | None:
     return None
 
 
-def _pipelines(subject: Subject) -> Iterator[tuple[tuple, list, list[str]]]:
+def training_pipelines(
+    subject: Subject,
+) -> Iterator[tuple[tuple, list, list[str]]]:
     """Outermost pipelines of the training: path, steps and their names."""
     outer: tuple | None = None
     for section in subject.below('train_dataloader', 'dataset'):
@@ -76,7 +72,7 @@ def _pipelines(subject: Subject) -> Iterator[tuple[tuple, list, list[str]]]:
 def no_edges(subject: Subject) -> Iterator[Finding]:
     """PIDNet's head reads ``gt_edge_map``."""
     edge_head = _edge_head(subject)
-    for path, steps, names in _pipelines(subject) if edge_head else ():
+    for path, steps, names in training_pipelines(subject) if edge_head else ():
         if _EDGE in names or not any(n.startswith('Pack') for n in names):
             continue
         if any(
@@ -113,7 +109,7 @@ def no_edges(subject: Subject) -> Iterator[Finding]:
 def wrong_edges(subject: Subject) -> Iterator[Finding]:
     """Made too early, or with another value to ignore."""
     edge_head = _edge_head(subject)
-    for path, steps, names in _pipelines(subject) if edge_head else ():
+    for path, steps, names in training_pipelines(subject) if edge_head else ():
         if _EDGE not in names:
             continue
         at = names.index(_EDGE)
@@ -173,7 +169,7 @@ def not_loaded(subject: Subject) -> Iterator[Finding]:
             )
     if not masks and not boxes:
         return
-    for path, steps, names in _pipelines(subject):
+    for path, steps, names in training_pipelines(subject):
         if not names or not names[-1].startswith('PackDet'):
             continue
         if names.count('LoadAnnotations') != 1:
@@ -251,7 +247,7 @@ def mixes_alone(subject: Subject) -> Iterator[Finding]:
 
 
 @PIPE.rule(
-    'PIPE007',
+    'PIPE009',
     title='no step of a pipeline loads the picture',
     severity=Severity.ERROR,
     remedy="begin the pipeline with dict(type='LoadImageFromFile')",
@@ -309,129 +305,3 @@ def _waits_for_images(kind: type) -> bool:
                 asked = inspect.signature(method).parameters
                 return 'dataset' in asked and names_key(kind, 'mix_results')
     return False
-
-
-@PIPE.rule(
-    'PIPE005',
-    title='pictures are loaded with other channels than the model takes',
-    severity=Severity.ERROR,
-    remedy="set color_type='unchanged' of LoadImageFromFile for pictures of "
-    "other channels than 3, 'grayscale' for 1; and in_channels of the "
-    'backbone, mean and std to as many (mean and std may have one value, or '
-    'be None)',
-)
-def other_channels(subject: Subject) -> Iterator[Finding]:
-    """What ``color_type`` makes of any file, and what the backbone takes."""
-    backbone = next(subject.below('model', 'backbone'), None)
-    if backbone is None or backbone.path != ('model', 'backbone'):
-        return
-    wanted = backbone.cfg.get('in_channels')
-    if wanted is None:
-        wanted = default_of(subject.component(backbone), 'in_channels')
-    path, batch = _preprocessor(subject)
-    mean = batch.get('mean')
-    values = len(mean) if isinstance(mean, list | tuple) else 0
-    for section in subject.below('train_dataloader', 'dataset'):
-        steps = section.cfg.get('pipeline')
-        if not isinstance(steps, list) or not isinstance(wanted, int):
-            continue
-        nodes = [
-            ConfigNode(
-                (*section.path, 'pipeline', index),
-                as_mapping(step),
-                section.scope,
-            )
-            for index, step in enumerate(steps)
-        ]
-        if kind_of(steps[0] if steps else None) != 'LoadImageFromFile' or any(
-            not str(
-                getattr(subject.component(node), '__module__', '')
-            ).startswith(_HOSTS)
-            or kind_of(node.cfg) in _OTHER_CHANNELS
-            for node in nodes
-        ):
-            continue
-        loader = nodes[0].cfg
-        color = str(loader.get('color_type', 'color'))
-        given = {'color': 3, 'grayscale': 1}.get(color.partition('_')[0])
-        if given is None or loader.get('imdecode_backend') == 'tifffile':
-            continue
-        # MMSegmentation takes a mean of three values off one channel.
-        three = given == 1 and values == 3 and kind_of(batch)[:3] == 'Seg'
-        told = f', {join_key((*path, "mean"))} has {values} values'
-        if (3 if three else given) != wanted or (
-            values > 1 and values != given and not three
-        ):
-            yield new_finding(
-                f'LoadImageFromFile gives {given} '
-                f'{"channels" if given > 1 else "channel"} of any file '
-                f'(color_type={color!r}), and the backbone takes {wanted}'
-                + (told if values else ''),
-                path=nodes[0].path,
-            )
-
-
-def _preprocessor(subject: Subject) -> tuple[tuple, Mapping]:
-    """That of the model, or what the runner gives to it."""
-    model = as_mapping(subject.top.get('model'))
-    for path, where in (
-        (('model', 'data_preprocessor'), model),
-        (('data_preprocessor',), subject.top),
-    ):
-        if where.get('data_preprocessor') is not None:
-            return path, as_mapping(where['data_preprocessor'])
-    return (), {}
-
-
-@PIPE.rule(
-    'PIPE006',
-    title='crop_size and the size of batches differ',
-    severity=Severity.WARNING,
-    remedy='set size of the data preprocessor to crop_size of RandomCrop',
-    fix='set size to crop_size, where it is the smaller one',
-)
-def other_crop(subject: Subject) -> Iterator[Finding]:
-    """MMSegmentation pads pictures to ``size``, and cuts none."""
-    path, batch = _preprocessor(subject)
-    size = _two(batch.get('size'))
-    if kind_of(batch) != 'SegDataPreProcessor' or size is None:
-        return
-    for at, steps, names in _pipelines(subject):
-        index = max(
-            (i for i, n in enumerate(names) if n == 'RandomCrop'), default=-1
-        )
-        step = as_mapping(steps[index]) if index >= 0 else {}
-        crop = _two(step.get('crop_size'))
-        if crop is None or any(n in _RESIZING for n in names[index + 1 :]):
-            continue
-        where = f'{join_key((*at, index))}.crop_size={crop}'
-        key = (*path, 'size')
-        if any(side < cut for side, cut in zip(size, crop)):
-            yield new_finding(
-                f'{join_key(key)}={size} is less than {where}: a picture '
-                'that is smaller than the crop when it comes there is not '
-                'padded to it, and cannot be stacked with the others of its '
-                'batch',
-                path=key,
-                options=change(
-                    key, tuple(max(pair) for pair in zip(size, crop))
-                ),
-            )
-        elif size != crop:
-            part = 1 - crop[0] * crop[1] / (size[0] * size[1])
-            yield new_finding(
-                f'{join_key(key)}={size} is more than {where}: at least '
-                f'{part:.0%} of each picture is padding',
-                path=key,
-            )
-
-
-def _two(value: Any) -> tuple[int, int] | None:
-    """Height and width; None if they are something else."""
-    if isinstance(value, int):
-        return value, value
-    if isinstance(value, list | tuple) and len(value) == 2:
-        height, width = value
-        if isinstance(height, int) and isinstance(width, int):
-            return height, width
-    return None

@@ -4,16 +4,26 @@ import json
 import os
 import socket
 
+import numpy as np
 import pytest
 import torch
 from helpers.lint_findings import changed, lint
+from mmcv.transforms import Normalize
+from mmdet.models import DetDataPreprocessor
+from mmdet.structures import DetDataSample
 from mmengine.config import Config
-from mmengine.dataset import BaseDataset
-from mmengine.registry import DATASETS
+from mmengine.dataset import BaseDataset, Compose
+from mmengine.hooks import EarlyStoppingHook, EMAHook
+from mmengine.optim import ReduceOnPlateauLR
+from mmengine.registry import DATASETS, HOOKS, DefaultScope
 
 import mmext
+from mmext.checks.preflight.rules import pipelines
+from mmext.checks.preflight.rules.subject import Subject
 
+AP = 'coco/bbox_mAP'
 EMA = {'type': 'EMAHook'}
+NO_VAL = dict.fromkeys(('val_dataloader', 'val_cfg', 'val_evaluator'))
 ITERS = {'type': 'IterBasedTrainLoop', 'max_iters': 100, 'val_interval': 10}
 LOADER = 'train_dataloader'
 DATA = f'{LOADER}.dataset'
@@ -25,6 +35,20 @@ SEG_DATA = 'mmseg.BaseSegDataset'
 class ComputedPrefix(BaseDataset):
     def load_data_list(self):
         return [self.data_prefix[key] for key in ('left', 'right')]
+
+
+@HOOKS.register_module(force=True)
+class LateAverage(EMAHook):
+    """Begins after the training, if nothing else is said."""
+
+    def __init__(self, begin_epoch=13, **kwargs):
+        super().__init__(begin_epoch=begin_epoch, **kwargs)
+
+
+@HOOKS.register_module(force=True)
+class UncheckedAverage(LateAverage):
+    def before_train(self, runner):
+        pass
 
 
 def prefix(kind='CocoDataset', **keys):
@@ -48,6 +72,11 @@ def best(name, **evaluator):
         'default_hooks.checkpoint.save_best': name,
         'val_evaluator': {'type': 'CocoMetric', **evaluator},
     }
+
+
+def stopping(**settings):
+    own = {'type': 'EarlyStoppingHook', 'monitor': AP, **settings}
+    return {'default_hooks.early_stopping': own}
 
 
 def checkpoints(train_cfg=None, **settings):
@@ -131,6 +160,36 @@ ROWS = [
         schedule(type='ReduceOnPlateauLR', monitor='loss'),
         ('error',),
     ),
+    # It watches 'loss', if nothing is said.
+    ('EVAL002', schedule(type='ReduceOnPlateauLR'), ('error',)),
+    ('EVAL004', schedule(type='ReduceOnPlateauLR', monitor='loss'), ()),
+    ('EVAL004', schedule(type='ReduceOnPlateauLR', monitor=AP), ('error',)),
+    (
+        'EVAL004',
+        schedule(type='ReduceOnPlateauLR', monitor=AP, rule='greater'),
+        (),
+    ),
+    ('EVAL004', checkpoints(save_best=AP), ()),
+    ('EVAL004', checkpoints(save_best=AP, rule='less'), ('error',)),
+    ('EVAL004', checkpoints(save_best='loss', rule='greater'), ('error',)),
+    ('EVAL004', checkpoints(save_best='mine', rule='less'), ()),
+    ('EVAL004', checkpoints(save_best='depth/rmse', rule='less'), ()),
+    # It is not known which of both is meant.
+    ('EVAL004', checkpoints(save_best='map_loss', rule='greater'), ()),
+    ('EVAL004', stopping(rule='less'), ('error',)),
+    ('EVAL005', checkpoints(save_best=AP), ()),
+    ('EVAL005', {**checkpoints(save_best=AP), **NO_VAL}, ('warning',)),
+    ('EVAL005', {**checkpoints(), **NO_VAL}, ()),
+    ('EVAL005', {**stopping(), **NO_VAL}, ('warning',)),
+    (
+        'EVAL005',
+        {**schedule(type='ReduceOnPlateauLR'), **NO_VAL},
+        ('warning',),
+    ),
+    ('EVAL006', stopping(), ('warning',)),
+    ('EVAL006', stopping(min_delta=0.005), ()),
+    # From 0 to 100.
+    ('EVAL006', stopping(monitor='mIoU'), ()),
     ('HOOK001', {'default_hooks': [EMA]}, ('error',)),
     ('HOOK001', {'default_hooks.logger': 'LoggerHook'}, ('error',)),
     ('HOOK001', {'custom_hooks': [{'interval': 3}, EMA]}, ('error',)),
@@ -140,6 +199,16 @@ ROWS = [
     ('HOOK003', hook(**EMA, begin_epoch=12), ()),
     ('HOOK003', hook(**EMA, begin_iter=9000), ()),
     ('HOOK003', hook(**EMA, begin_epoch=3, begin_iter=5), ('error',)),
+    ('HOOK003', {'default_hooks.ema': {**EMA, 'begin_epoch': 13}}, ('error',)),
+    ('HOOK003', hook(type='LateAverage'), ('error',)),
+    ('HOOK003', hook(type='LateAverage', begin_epoch=12), ()),
+    ('HOOK003', hook(type='UncheckedAverage'), ()),
+    (
+        'HOOK003',
+        {**hook(**EMA, begin_epoch=2), 'train_cfg': ITERS},
+        ('error',),
+    ),
+    ('HOOK003', {**hook(**EMA, begin_iter=9), 'train_cfg': ITERS}, ()),
     # Parts of configs, for others to inherit.
     ('LOOP001', dict.fromkeys(('model', 'val_cfg')), ()),
     (
@@ -315,12 +384,59 @@ def test_a_logged_loss_beside_one_that_is_summed():
 
 def test_batch_sizes():
     assert lint(scale(base_batch_size=16), 'LOOP006', world=8) == []
+    (finding,) = lint(scale(base_batch_size=16), 'LOOP006', world=4)
+    assert finding.severity.name == 'INFO'
     (finding,) = lint(scale(base_batch_size=16), 'LOOP006', world=2)
     assert '4 images (2 of 2 processes)' in finding.message
-    assert 'scaled to them is 0.005' in finding.message
+    assert 'scaled to them it is 0.005, and lr=0.02 is 4 times as large' in (
+        finding.message
+    )
+    assert finding.severity.name == 'WARNING'
     changes = scale(base_batch_size=16)
     changes['optim_wrapper.accumulative_counts'] = 4
     assert lint(changes, 'LOOP006', world=2) == []
+    # By the square root.
+    changes = scale(base_batch_size=16)
+    changes['optim_wrapper.optimizer'] = {'type': 'AdamW', 'lr': 1e-4}
+    (finding,) = lint(changes, 'LOOP006', world=1)
+    assert finding.severity.name == 'INFO'
+
+
+@pytest.mark.parametrize(
+    ('lr', 'batch', 'world', 'severity'),
+    [
+        # Of a host's config for 8 x 2 images, by its name.
+        (None, 2, 8, ''),
+        (None, 4, 8, 'INFO'),
+        (None, 2, 1, 'WARNING'),
+        (None, 16, 1, ''),
+        (None, 8, 8, 'WARNING'),
+        # Scaled, smaller for a fine-tuning, and too large.
+        (0.0025, 2, 1, ''),
+        (0.0001, 2, 8, ''),
+        (0.02, 1, 1, 'WARNING'),
+        (0.04, 2, 8, 'INFO'),
+    ],
+)
+def test_rates_of_a_base(lr, batch, world, severity, tmp_path):
+    (tmp_path / 'detector_8xb2_1x.py').write_text("""
+optim_wrapper = dict(type='OptimWrapper', optimizer=dict(type='SGD', lr=0.02))
+train_dataloader = dict(batch_size=2)
+auto_scale_lr = dict(enable=False, base_batch_size=64)
+""")
+    file = tmp_path / 'mine_1xb1.py'
+    rate = f'optim_wrapper = dict(optimizer=dict(lr={lr}))' if lr else ''
+    file.write_text(f"""
+_base_ = 'detector_8xb2_1x.py'
+train_dataloader = dict(batch_size={batch})
+{rate}
+""")
+    cfg = Config.fromfile(file)
+    found = lint(cfg, 'LOOP006', world=world)
+    assert [f.severity.name for f in found] == [severity][: len(severity)]
+    cfg.optim_wrapper.optimizer = {'type': 'AdamW', 'lr': 1.0}
+    # What another optimizer needs is not known.
+    assert lint(cfg, 'LOOP006', world=world) == []
 
 
 LOAD = [{'type': 'LoadImageFromFile'}, {'type': 'LoadAnnotations'}]
@@ -496,3 +612,177 @@ def test_copies_of_annotations_beyond_memory(tmp_path):
     changes['train_dataloader.num_workers'] = 0
     changes['train_dataloader.persistent_workers'] = False
     assert lint(changes, 'DATA010') == []
+
+
+def test_what_mmengine_does_with_a_figure_that_rises():
+    """By its defaults: the rate falls, and the training stops."""
+    figures = [0.3 + 0.005 * step for step in range(20)]
+    optimizer = torch.optim.SGD([torch.zeros(1)], 1.0)
+    schedule = ReduceOnPlateauLR(optimizer, monitor=AP)
+    for figure in figures:
+        schedule.step({AP: figure})
+    assert optimizer.param_groups[0]['lr'] < 1
+    for min_delta, stops in ((0.1, True), (0.001, False)):
+        hook = EarlyStoppingHook(AP, patience=10, min_delta=min_delta)
+        said = [hook._check_stop_condition(figure)[0] for figure in figures]
+        assert any(said) == stops
+
+
+def dino(steps=(), queries=900, split='train', **changes):
+    load = [{'type': 'LoadImageFromFile'}, {'type': 'LoadAnnotations'}]
+    pipeline = [*load, *steps, {'type': 'PackDetInputs'}]
+    model = {
+        'type': 'DINO',
+        'num_queries': queries,
+        'backbone': {'type': 'ResNet', 'depth': 50, 'out_indices': (1, 2, 3)},
+        'neck': {'type': 'ChannelMapper', 'num_outs': 4},
+    }
+    dataset = {'type': 'CocoDataset', 'pipeline': pipeline}
+    loader = {'batch_size': 1, 'dataset': dataset}
+    return {'model': {**model, **changes}, f'{split}_dataloader': loader}
+
+
+def resize(*scale, **more):
+    return {'type': 'Resize', 'scale': scale, 'keep_ratio': True, **more}
+
+
+CROP = {'type': 'RandomCrop', 'crop_size': (60, 90)}
+SCALES = {
+    'type': 'RandomChoiceResize',
+    'scales': [(480, 1333), (800, 1333)],
+    'keep_ratio': True,
+}
+PAD = {'type': 'Pad', 'size': (250, 350)}
+LSJ = {
+    'type': 'RandomResize',
+    'scale': (1024, 1024),
+    'ratio_range': (0.1, 2.0),
+    'keep_ratio': True,
+}
+
+
+@pytest.mark.parametrize(
+    ('changes', 'severity'),
+    [
+        (dino([SCALES]), ''),
+        (dino([CROP, SCALES]), ''),
+        (dino([SCALES, CROP]), 'ERROR'),
+        (dino([LSJ]), 'WARNING'),
+        (dino([LSJ, {'type': 'Pad', 'size': (1024, 1024)}]), ''),
+        (dino([resize(192, 192)]), 'ERROR'),
+        # Wide ones have fewer places than square ones.
+        (dino([resize(224, 224)], 700), 'WARNING'),
+        (dino([resize(192, 192, keep_ratio=False)], 765), ''),
+        (dino([resize(192, 192, keep_ratio=False)], 766), 'ERROR'),
+        (dino([resize(192, 192)], split='val'), 'ERROR'),
+        (dino([{'type': 'MyResize'}, resize(192, 192)]), ''),
+        (dino([resize(192, 192)], type='DDQDETR'), ''),
+        (dino([resize(192, 192)], type='DeformableDETR'), ''),
+        (
+            dino([resize(192, 192)], type='DeformableDETR', as_two_stage=True),
+            'ERROR',
+        ),
+        (dino([resize(192, 192)], type='mmext.CoDINO'), ''),
+    ],
+)
+def test_queries_and_pictures(changes, severity):
+    found = lint(changes, 'PIPE007')
+    assert [f.severity.name for f in found] == [severity][: len(severity)]
+
+
+@pytest.mark.parametrize('size', [(1000, 400), (70, 200), (333, 500)])
+@pytest.mark.parametrize(
+    'steps',
+    [
+        [SCALES],
+        [LSJ, CROP],
+        [{**CROP, 'crop_type': 'absolute_range'}, SCALES],
+        [{**CROP, 'crop_type': 'relative', 'crop_size': (0.3, 0.6)}],
+        [{**CROP, 'crop_type': 'relative_range', 'crop_size': (0.3, 0.6)}],
+        [
+            resize(300, 200, keep_ratio=False),
+            {'type': 'Pad', 'size': (250, 350)},
+        ],
+    ],
+)
+def test_sizes_of_pictures_are_those_of_the_host(steps, size):
+    """What the host's steps make is never smaller, and may be as small."""
+    subject = Subject(Config({'default_scope': 'mmdet'}))
+    expected = pipelines._sizes_after(
+        subject, ('train_dataloader', 'dataset', 'pipeline'), steps, {size}
+    )
+    with DefaultScope.overwrite_default_scope('mmdet'):
+        built = Compose(steps)
+    areas = []
+    for _ in range(60):
+        image = np.zeros((size[1], size[0], 3), np.uint8)
+        sample = {'img': image, 'img_shape': image.shape[:2]}
+        height, width = built(sample)['img'].shape[:2]
+        areas.append(width * height)
+        assert min(w for w, _ in expected) - 1 <= width
+        assert min(h for _, h in expected) - 1 <= height
+    smallest = min(width * height for width, height in expected)
+    assert 0.9 * smallest <= min(areas) <= 2.5 * smallest
+
+
+MEAN, STD = [123.675, 116.28, 103.53], [58.395, 57.12, 57.375]
+NORMALIZE = {'type': 'Normalize', 'mean': MEAN, 'std': STD}
+
+
+@pytest.mark.parametrize(
+    ('mean', 'std', 'steps', 'found'),
+    [
+        (MEAN, STD, [], False),
+        # Of Caffe, of pictures in [0, 1], of none, and both in two steps.
+        ([103.53, 116.28, 123.675], [1.0] * 3, [], False),
+        ([0.0] * 3, [255.0] * 3, [], False),
+        (None, None, [NORMALIZE], False),
+        (
+            [0.485, 0.456, 0.406],
+            [0.229, 0.224, 0.225],
+            [{**NORMALIZE, 'mean': [0] * 3, 'std': [255] * 3}],
+            False,
+        ),
+        (MEAN, STD, [NORMALIZE], True),
+        (MEAN, [0.229, 0.224, 0.225], [], True),
+        ([0.5] * 3, [0.5] * 3, [], True),
+        # What reads or changes the pictures is not known.
+        ([0.5] * 3, [0.5] * 3, [{'type': 'MyScale'}], False),
+        ([0.5] * 3, [0.5] * 3, [{'type': 'Albu', 'transforms': []}], False),
+    ],
+)
+def test_values_of_pictures(mean, std, steps, found):
+    changes = dino(steps)
+    changes['model']['data_preprocessor'] = {
+        'type': 'DetDataPreprocessor',
+        'mean': mean,
+        'std': std,
+    }
+    changes['load_from'] = 'https://a.org/a.pth'
+    results = lint(changes, 'PIPE008')
+    assert [f.severity.name for f in results] == ['ERROR'] * found
+    if found and steps:
+        # The host's own code makes each channel nearly one value.
+        picture = np.array([[[0] * 3, [255] * 3]], np.uint8)
+        sample = Normalize(MEAN, STD)({'img': picture})['img']
+        inputs = {'inputs': [torch.tensor(sample).permute(2, 0, 1)]}
+        inputs['data_samples'] = [DetDataSample()]
+        twice = DetDataPreprocessor(mean, std)(inputs)['inputs']
+        assert (twice.amax((0, 2, 3)) - twice.amin((0, 2, 3))).max() < 0.1
+
+
+def test_small_pictures_that_are_listed(tmp_path):
+    """Of a file, one narrow picture is enough for a test by one."""
+    sizes = [(640, 480)] * 3 + [(1600, 400)]
+    images = [{'width': width, 'height': height} for width, height in sizes]
+    file = tmp_path / 'a.json'
+    file.write_text(json.dumps({'images': images}))
+    changes = dino([resize(400, 256)], split='val')
+    assert lint(changes, 'PIPE007') == []
+    changes['val_dataloader']['dataset']['ann_file'] = str(file)
+    (finding,) = lint(changes, 'PIPE007')
+    assert finding.severity.name == 'ERROR'
+    assert 'a picture of 400x100 of' in finding.message
+    changes['val_dataloader']['batch_size'] = 2
+    (finding,) = lint(changes, 'PIPE007')
+    assert finding.severity.name == 'WARNING'

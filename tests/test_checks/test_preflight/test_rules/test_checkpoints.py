@@ -1,8 +1,11 @@
 """Weights that cannot be loaded, found without loading them."""
 
+import copy
+
 import pytest
 import torch
 from helpers.lint_findings import lint
+from mmdet.models import ResNet
 from mmengine.model import BaseModule
 from torch import nn
 
@@ -146,3 +149,95 @@ def test_a_backbone_that_converts_weights(detector, tmp_path):
     own = type('Own', (BaseModule,), {'init_weights': init_weights})
     detector.backbone = own()
     assert lint(pretrained(file), 'CKPT', model=detector) == []
+
+
+def resnet(**options):
+    options = {'depth': 50, 'base_channels': 2, 'stem_channels': 2, **options}
+    model = nn.Module()
+    model.backbone = ResNet(**options)
+    return model
+
+
+@pytest.mark.parametrize(
+    ('theirs', 'severity', 'text'),
+    [
+        # Blocks 6 to 22 of the third stage are lost.
+        ({'depth': 101}, 'WARNING', 'layer3 has 6 layers, and 23 in the'),
+        # Two of four stages have fewer blocks, all have other convolutions.
+        ({'depth': 34, 'stem_channels': 4}, 'ERROR', 'have another shape'),
+        ({'depth': 18}, 'ERROR', 'layer3 has 6 layers, and 2 in the file'),
+        ({'deep_stem': True}, '', ''),
+        ({}, '', ''),
+    ],
+)
+def test_local_weights_of_another_size(theirs, severity, text, tmp_path):
+    """Names and shapes decide, not how the file is called."""
+    ours, other = resnet(), resnet(**theirs)
+    for prefix in ('', 'backbone.'):
+        file = weights_of(other.backbone, tmp_path / 'r34.pth', prefix)
+        changes = {'load_from': file} if prefix else pretrained(file)
+        found = lint(changes, 'CKPT011', model=ours)
+        assert [f.severity.name for f in found] == [severity][: len(text)]
+        assert all(text in f.message for f in found)
+
+
+@pytest.mark.parametrize(
+    ('checkpoint', 'found'),
+    [
+        ('torchvision://resnet50', False),
+        ('torchvision://resnet101', True),
+        ('open-mmlab://detectron2/resnet101_caffe', True),
+        ('open-mmlab://resnext101_32x4d', True),
+        ('https://a.org/faster_rcnn_r101_fpn_1x-f51.pth', True),
+        ('https://a.org/resnet50_of_resnet101.pth', False),
+        ('https://a.org/r_1018.pth', False),
+    ],
+)
+def test_size_in_the_name_of_weights(checkpoint, found):
+    assert bool(lint(pretrained(checkpoint), 'CKPT011')) == found
+    assert bool(lint({'load_from': checkpoint}, 'CKPT011')) == found
+
+
+FROZEN = 'model.backbone.frozen_stages'
+NORM = 'model.backbone.norm_cfg'
+NORM_EVAL = 'model.backbone.norm_eval'
+
+
+@pytest.mark.parametrize(
+    ('changes', 'severity'),
+    [
+        ({FROZEN: 1}, 'ERROR'),
+        ({FROZEN: 0}, 'ERROR'),
+        # It is on by default.
+        ({NORM_EVAL: None}, 'WARNING'),
+        ({NORM_EVAL: True, NORM: {'type': 'GN', 'num_groups': 8}}, ''),
+        ({}, ''),
+        ({FROZEN: 1, 'load_from': 'https://a.org/a.pth'}, ''),
+        ({FROZEN: 1, 'resume': True}, ''),
+        ({FROZEN: 1, **pretrained('https://a.org/a.pth')}, ''),
+        ({FROZEN: 1, INIT: {'type': 'Kaiming', 'layer': 'Conv2d'}}, 'ERROR'),
+        ({FROZEN: 1, INIT: {'type': 'OwnInit'}}, ''),
+        ({FROZEN: 1, 'model.teacher_ckpt': 'a.pth'}, ''),
+        ({FROZEN: 1, 'model.pretrained': 'https://a.org/a.pth'}, ''),
+    ],
+)
+def test_random_weights_that_stay(changes, severity):
+    found = lint(changes, 'CKPT010')
+    assert [f.severity.name for f in found] == [severity][: len(severity)]
+
+
+def test_what_frozen_stages_does_to_random_weights():
+    """In the host: the first layers and all statistics stay as they are."""
+    net = ResNet(18, base_channels=4, stem_channels=4, frozen_stages=1)
+    # Which returns nothing there.
+    net.train()
+    before = copy.deepcopy(net.state_dict())
+    optimizer = torch.optim.SGD(
+        [p for p in net.parameters() if p.requires_grad], 1.0
+    )
+    sum(x.mean() for x in net(torch.randn(2, 3, 32, 32))).backward()
+    optimizer.step()
+    same = {k for k, v in net.state_dict().items() if v.equal(before[k])}
+    assert {'conv1.weight', 'layer1.1.conv2.weight'} <= same
+    assert {k for k in before if 'running' in k} <= same
+    assert 'layer4.1.conv2.weight' not in same

@@ -64,7 +64,7 @@ def test_left_over_of_a_base(tmp_path):
     )
     (finding,) = lint(cfg, 'ARG001')
     assert (finding.key, finding.line) == ('model.backbone.type', 2)
-    assert finding.names == ('depth', 'style')
+    assert finding.names == ('depth', 'norm_eval', 'style')
     assert 'backbone=dict(_delete_=True' in finding.remedy
     assert 'in child.py:2; strides of the base would go, too' in finding.remedy
     # What is meant for `strides` is not known.

@@ -1,9 +1,12 @@
 """Numbers of classes in heads and in the data."""
 
 import pytest
+import torch
 from helpers.corpus_bases import CONFIGS
 from helpers.lint_findings import changed, lint
+from mmdet.models import RetinaHead
 from mmengine.config import Config
+from mmengine.structures import InstanceData
 from torch import nn
 
 CLASSES = ('road', 'car', 'tree')
@@ -162,3 +165,81 @@ def test_classes_that_a_split_forgets():
     changes['val_dataloader.dataset.type'] = 'MOTChallengeDataset'
     (finding,) = lint(changes, 'HEAD')
     assert (finding.severity.name, finding.options) == ('INFO', {})
+
+
+ANCHORS = {
+    'type': 'AnchorGenerator',
+    'octave_base_scale': 4,
+    'scales_per_octave': 1,
+    'ratios': [1.0],
+    'strides': [8, 16, 32],
+}
+
+
+@pytest.mark.parametrize(
+    ('head', 'loss', 'decoded', 'severity'),
+    [
+        ('RetinaHead', 'GIoULoss', None, 'ERROR'),
+        ('RetinaHead', 'IoULoss', False, 'ERROR'),
+        ('RetinaHead', 'CIoULoss', True, ''),
+        ('RetinaHead', 'L1Loss', None, ''),
+        ('RetinaHead', 'SmoothL1Loss', True, 'WARNING'),
+        ('Shared2FCBBoxHead', 'DIoULoss', None, 'ERROR'),
+        # They decode in any case, by default, or do not read the flag.
+        ('ATSSHead', 'GIoULoss', False, ''),
+        ('FCOSHead', 'IoULoss', None, ''),
+        ('YOLOFHead', 'GIoULoss', True, ''),
+        ('FreeAnchorRetinaHead', 'GIoULoss', None, ''),
+    ],
+)
+def test_losses_of_boxes(head, loss, decoded, severity):
+    changes = {
+        'model.bbox_head.type': head,
+        'model.bbox_head.loss_bbox': {'type': loss},
+    }
+    if decoded is not None:
+        changes['model.bbox_head.reg_decoded_bbox'] = decoded
+    found = lint(changes, 'LOSS007')
+    assert [f.severity.name for f in found] == [severity][: len(severity)]
+    changes['model.bbox_head.bbox_coder'] = {'type': 'PseudoBBoxCoder'}
+    found = lint(changes, 'LOSS007')
+    assert [f.severity.name for f in found] != ['ERROR']
+
+
+@pytest.mark.parametrize('decoded', [False, True])
+def test_what_a_loss_of_boxes_learns_in_the_host(decoded):
+    torch.manual_seed(0)
+    head = RetinaHead(
+        num_classes=1,
+        in_channels=4,
+        feat_channels=4,
+        stacked_convs=1,
+        reg_decoded_bbox=decoded,
+        anchor_generator=ANCHORS,
+        loss_bbox={'type': 'mmdet.GIoULoss'},
+        train_cfg={
+            'assigner': {
+                'type': 'mmdet.MaxIoUAssigner',
+                'pos_iou_thr': 0.5,
+                'neg_iou_thr': 0.4,
+                'min_pos_iou': 0,
+            },
+            'sampler': {'type': 'mmdet.PseudoSampler'},
+            'allowed_border': -1,
+            'pos_weight': -1,
+        },
+    )
+    maps = [torch.randn(1, 4, 64 // s, 64 // s) for s in ANCHORS['strides']]
+    meta = [{'img_shape': (64, 64), 'pad_shape': (64, 64)}]
+    boxes = torch.tensor([[10.0, 8.0, 50.0, 46.0]])
+    target = InstanceData(bboxes=boxes, labels=torch.tensor([0]))
+    optimizer = torch.optim.Adam(head.parameters(), 0.01)
+    for _ in range(60):
+        classes, deltas = head(maps)
+        losses = head.loss_by_feat(classes, deltas, [target], meta)
+        optimizer.zero_grad()
+        sum(losses['loss_bbox']).backward()
+        optimizer.step()
+    # Of boxes it is never below 0.
+    loss = float(sum(losses['loss_bbox']))
+    assert (0 <= loss < 0.1) == decoded, loss

@@ -54,13 +54,13 @@ def environ(monkeypatch):
 # Rules whose plant --fix mends; of the others the meaning is not certain, or
 # it takes more than a config.
 MENDED = {
-    *('ARG001', 'ARG002', 'CKPT004', 'DATA001', 'DATA002', 'DATA003'),
-    *('DATA004', 'DATA005', 'DATA007', 'DATA008', 'DATA009', 'DDP001'),
-    'DDP002',
-    *('DDP007', 'DDP008', 'DDP009', 'EVAL002', 'HEAD006', 'HOOK001'),
-    *('IGN002', 'IGN005', 'IGN006', 'KEY001', 'KEY003', 'KEY005'),
-    *('LOOP004', 'LOSS002', 'LOSS006', 'OPT006', 'PIPE001', 'SCHED001'),
-    *('PIPE006', 'SCHED008'),
+    *('ARG001', 'ARG002', 'CKPT004', 'CKPT010', 'DATA001', 'DATA002'),
+    *('DATA003', 'DATA004', 'DATA005', 'DATA007', 'DATA008', 'DATA009'),
+    *('DDP001', 'DDP002', 'DDP007', 'DDP008', 'DDP009', 'EVAL002'),
+    *('EVAL004', 'HEAD006', 'HEAD007', 'HOOK001', 'IGN002', 'IGN005'),
+    *('IGN006', 'KEY001', 'KEY003', 'KEY005', 'LOOP004', 'LOSS002'),
+    *('LOSS006', 'LOSS007', 'OPT006', 'PIPE001', 'PIPE006', 'PIPE008'),
+    *('SCHED001', 'SCHED008'),
     # By the flag of DDP001, which it is a consequence of.
     'STEP005',
 }
