@@ -18,13 +18,22 @@ from typing import NamedTuple
 
 from mmengine.hooks import RuntimeInfoHook
 
-from helpers import corpus_detection, corpus_right, corpus_segmentation
+from helpers import (
+    corpus_detection,
+    corpus_right,
+    corpus_segmentation,
+    corpus_training,
+)
 from helpers.corpus_bases import Case, write_base, write_data
 from helpers.toy_ranks import load_segmentation, start_ranks
 
 CASES = {
     case.name: case
-    for case in (*corpus_detection.CASES, *corpus_segmentation.CASES)
+    for case in (
+        *corpus_detection.CASES,
+        *corpus_training.CASES,
+        *corpus_segmentation.CASES,
+    )
 }
 WARNING = 1
 SECONDS = 100

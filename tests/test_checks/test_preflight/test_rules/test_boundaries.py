@@ -18,7 +18,7 @@ from mmengine.optim import ReduceOnPlateauLR
 from mmengine.registry import DATASETS, HOOKS, DefaultScope
 
 import mmext
-from mmext.checks.preflight.rules import pipelines
+from mmext.checks.preflight.rules import pictures
 from mmext.checks.preflight.rules.subject import Subject
 
 AP = 'coco/bbox_mAP'
@@ -708,7 +708,7 @@ def test_queries_and_pictures(changes, severity):
 def test_sizes_of_pictures_are_those_of_the_host(steps, size):
     """What the host's steps make is never smaller, and may be as small."""
     subject = Subject(Config({'default_scope': 'mmdet'}))
-    expected = pipelines._sizes_after(
+    expected = pictures._sizes_after(
         subject, ('train_dataloader', 'dataset', 'pipeline'), steps, {size}
     )
     with DefaultScope.overwrite_default_scope('mmdet'):
