@@ -187,14 +187,14 @@ def check_config(
             first.not_done += small.not_done
             first.notes += small.notes
             samples = small.samples
-            failures = [*first.failures, *small.failures]
-            findings = build_findings(failures, cfg, findings)
+            first.failures += small.failures
         if labels:
             progress('looking at the labels')
             with catch_errors(findings, 'the check of the labels'):
                 findings += _label_findings(
-                    cfg, splits, store, findings, first.not_done
+                    cfg, splits, store, findings, first
                 )
+        findings = build_findings(first.failures, cfg, findings)
         if dry_run is not None:
             with catch_errors(findings, 'looking at the steps'):
                 findings += _step_findings(dry_run, current)
@@ -363,7 +363,7 @@ def _label_findings(
     splits: Sequence[str],
     store: Path,
     known: Sequence[Finding],
-    not_done: list[str],
+    first: FirstSteps,
 ) -> list[Finding]:
     """What the labels show beside what is known; the data may be elsewhere."""
     try:
@@ -374,18 +374,14 @@ def _label_findings(
         NothingToCheckError,
     ) as error:
         text = ' '.join(str(error).split())
-        not_done.append(f'labels were not checked: {text}')
+        first.not_done.append(f'labels were not checked: {text}')
         return []
-    not_built = {
-        finding.key.partition('.')[0]
-        for finding in known
-        if finding.rule == 'BUILD001'
-    }
+    not_built = {failure.path[:1] for failure in first.failures}
     return [
         finding
         for finding in without_known(findings, known)
         if finding.rule != 'READ001'
-        or finding.key.partition('.')[0] not in not_built
+        or (finding.key.partition('.')[0],) not in not_built
     ]
 
 

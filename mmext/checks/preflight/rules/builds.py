@@ -10,10 +10,10 @@ import msgspec
 from mmengine.config import Config
 
 from ...config import join_key, walk_dicts
-from ...findings import Finding, Severity, code_location
+from ...findings import Finding, Severity, code_location, find_rule
 from ..loaders import Failure
 from ..sandbox import UNEXPECTED, Blamed, error_text, find_part, part_at
-from .registry import BUILD, INSTALL
+from .registry import BUILD, INSTALL, RULES
 from .subject import arguments_of
 
 # Its own code says nothing of why a part cannot be built.
@@ -34,6 +34,8 @@ _CURES = {
     'should be the same': 'bring the pictures of a batch to one size by a '
     'step or by data_preprocessor, or set batch_size=1',
 }
+# Rules of the labels that say why a batch cannot be made, or be learned.
+_OF_DATA = ('CFG003', 'CFG012', 'COCO016', 'PAIR008')
 # Errors that do not come of what a batch holds.
 _OF_CODE = (AttributeError, ImportError, NotImplementedError, TypeError)
 _BELOW = r'([.[].*)?'
@@ -104,6 +106,14 @@ def build_findings(
 def _is_same_part(finding: Finding, other: Finding, failure: Failure) -> bool:
     """Whether another finding says why a part cannot be built, or run."""
     part, rest = finding.names[0], other.key[len(finding.names[0]) :]
+    if other.rule not in RULES and not find_rule(other.rule).in_preflight:
+        # Of the labels, of which one may be wrong and not be the reason.
+        split = failure.split or part.partition('_dataloader')[0]
+        return (
+            other.rule in _OF_DATA
+            and other.severity == Severity.ERROR
+            and other.split in (split, '')
+        )
     if other.severity == Severity.ERROR and other.key:
         # Errors of ours name keys, those of a runner without a section its
         # settings; what runs with a split depends on all that the split has.
