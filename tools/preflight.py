@@ -119,8 +119,9 @@ def make_parser() -> argparse.ArgumentParser:
         '--list-rules',
         nargs='?',
         const='table',
-        choices=('table', 'markdown'),
-        help='print all rules, also those of the labels, and end',
+        choices=('table', 'markdown', 'clinic'),
+        help='print all rules, also those of the labels, and end; clinic: by '
+        'the errors that trainings end with',
     )
     add(
         '--fail-on',

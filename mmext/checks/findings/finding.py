@@ -260,6 +260,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
             the ``'boxes'`` of the image, the ``'image'`` alone, ``'pair'``
             of image and label map, or images that are ``'alike'``.
         fix: What ``--fix`` does about it; empty if nothing.
+        symptoms: What a training prints that has it, as PyTorch and the
+            hosts word it, without values.
         check: Called with what the scope gives, yields findings; None if
             the findings are made elsewhere.
     """
@@ -278,6 +280,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     in_preflight: bool = False
     picture: str = 'boxes'
     fix: str = ''
+    symptoms: tuple[str, ...] = ()
     check: Callable[..., Iterator[Finding]] | None = None
 
     def complete(self, draft: Finding, **fields: Any) -> Finding:

@@ -584,8 +584,41 @@ _TOOLS = {
 }
 
 
+_CLINIC = """\
+# Clinic: from what a training printed to what is wrong
+
+Search this page for the words of your error. Each row has the rule that finds
+the cause before the training begins; `python tools/preflight.py CONFIG` (or
+`tools/validate_labels.py`, for labels) names the key, the file and the line. An
+error on a GPU often comes late, and names nothing: look for the first of its
+lines, and run the preflight, which runs on a CPU. This page is made by
+`python tools/preflight.py --list-rules clinic`.
+
+| what is printed | what it comes of | rule | what helps |
+|---|---|---|---|
+"""
+
+
 def list_rules(form: str = 'table', console: Console | None = None) -> None:
-    """Print the rules of both checkers, as a table or as markdown."""
+    """Print the rules of both checkers, as a table or as markdown.
+
+    ``'clinic'`` is a table of what trainings print, with the rules that find
+    why before they begin.
+    """
+    if form == 'clinic':
+        print(_CLINIC, end='')
+        rows = [
+            (symptom, rule)
+            for tool in _TOOLS
+            for rule in rules_of(tool).values()
+            for symptom in rule.symptoms
+        ]
+        for symptom, rule in sorted(rows, key=lambda row: row[0].casefold()):
+            cells = [rule.title, f'[{rule.id}](rules.md)', rule.remedy]
+            text = ' | '.join(cell.replace('|', r'\|') for cell in cells)
+            text = text.replace('<', r'\<').replace('*', r'\*')
+            print(f'| `{symptom.replace("`", "")}` | {text} |')
+        return
     if form != 'markdown':
         rules = (
             rule

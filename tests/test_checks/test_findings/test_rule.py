@@ -3,15 +3,31 @@
 import contextlib
 import copy
 import io
+import json
+import pickle
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
+import mmcv
+import mmdet
+import mmengine
+import mmseg
+import pycocotools
 import pytest
+import torch
+from mmcv.transforms import BaseTransform
+from mmengine.config import ConfigDict
+from mmengine.dataset import BaseDataset
+from mmengine.model import MMDistributedDataParallel
+from mmengine.structures import InstanceData
+from mmseg.structures import SegDataSample
 from msgspec.structs import replace
 
 import mmext.checks.labels.rules
 import mmext.checks.preflight.rules  # noqa: F401  (fills the registry)
 from mmext.checks.findings import (
+    ErrorCatcher,
     Family,
     Finding,
     Severity,
@@ -117,12 +133,74 @@ def test_location_in_words():
     assert several.position == 'images[0], images[1], images[2] and 2 more'
 
 
-def test_the_reference_is_as_the_tool_makes_it():
-    """After a change: tools/preflight.py --list-rules markdown."""
+@pytest.mark.parametrize(
+    ('form', 'name'), [('markdown', 'rules.md'), ('clinic', 'clinic.md')]
+)
+def test_the_page_is_as_the_tool_makes_it(form, name):
+    """After a change: tools/preflight.py --list-rules FORM."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
-        list_rules('markdown')
-    page = Path(__file__).resolve().parents[3] / 'docs' / 'rules.md'
+        list_rules(form)
+    page = Path(__file__).resolve().parents[3] / 'docs' / name
     assert page.read_text(encoding='utf-8') == out.getvalue()
-    for rule_id in (*LABELS, *CONFIG):
-        assert f'\n| {rule_id} | ' in out.getvalue()
+    for rule_id, rule in (*LABELS.items(), *CONFIG.items()):
+        if form == 'markdown':
+            assert f'\n| {rule_id} | ' in out.getvalue()
+        assert out.getvalue().count(f'[{rule_id}]') == (
+            len(rule.symptoms) if form == 'clinic' else 0
+        )
+
+
+def sources() -> bytes:
+    """Code of PyTorch, the hosts and Python, adjacent texts joined."""
+    parts = [
+        path.read_bytes()
+        for package in (mmcv, mmdet, mmengine, mmseg, pycocotools, torch, json)
+        for path in Path(package.__file__).parent.rglob('*.py')
+    ]
+    joined = re.sub(rb"""['"]\s*f?['"]""", b'', b'\0'.join(parts))
+    libraries = Path(torch.__file__).parent.glob('lib/libtorch_[cp]*.so')
+    return joined + b''.join(path.read_bytes() for path in libraries)
+
+
+# Of what Python words: what raises it.
+WORDED = (
+    lambda: torch.nn.utils.clip_grad_norm_([], max_nrom=1),
+    lambda: pickle.loads(b'model'),
+    lambda: ConfigDict(a=1).b,
+    lambda: InstanceData().masks,
+    lambda: SegDataSample().gt_edge_map,
+    lambda: {}['gt_sem_seg'],
+    lambda: {}['mask'],
+    lambda: {}['inputs'],
+    lambda: [][0],
+    lambda: BaseDataset(no=1),
+    lambda: BaseTransform().transform(),
+    lambda: MMDistributedDataParallel.__new__(MMDistributedDataParallel).no,
+)
+# The words of CUDA's driver.
+OF_CUDA = ('device-side assert triggered',)
+
+
+@pytest.mark.slow
+def test_symptoms_are_the_words_of_those_who_print_them():
+    known, raised = sources(), []
+    for call in WORDED:
+        with ErrorCatcher(raised.append):
+            call()
+    assert len(raised) == len(WORDED)
+    worded = [f'{type(error).__name__}: {error}' for error in raised]
+    symptoms = [
+        symptom
+        for rule in (*LABELS.values(), *CONFIG.values())
+        for symptom in rule.symptoms
+    ]
+    assert len(symptoms) >= 50
+    unknown = [
+        symptom
+        for symptom in symptoms
+        if symptom not in OF_CUDA
+        and symptom.encode() not in known
+        and not any(symptom in text for text in worded)
+    ]
+    assert unknown == []

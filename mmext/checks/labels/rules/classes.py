@@ -125,6 +125,9 @@ def _only_evaluated(totals: Totals, expected: Expected) -> Findings:
 
 @CLS.rule(
     'CLS005',
+    symptoms=(
+        'num_samples should be a positive integer value, but got num_samples=',
+    ),
     title='split without any label',
     remedy='nothing can be learned; see whether the class names of the data '
     'set are those of the annotations (unknown ones are dropped), or all '

@@ -41,6 +41,7 @@ def _marked(
 
 @COCO.rule(
     'COCO001',
+    symptoms=('Unexpected UTF-8 BOM (decode using utf-8-sig)',),
     title='record or file that cannot be read',
     remedy='correct the record, or save the file as UTF-8 without a '
     'byte-order mark; loaders fail at it, or at the first image that needs it',
@@ -84,6 +85,7 @@ def _used_twice(kind: str, **columns: str) -> Callable:
 
 COCO.rule(
     'COCO002',
+    symptoms=('are not unique!',),
     title='annotation id used twice',
     remedy='number the annotations anew; MMDetection refuses such a file, '
     'pycocotools keeps the last one',

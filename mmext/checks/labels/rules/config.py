@@ -309,6 +309,7 @@ def weight_length(totals: Totals, expected: Expected) -> Findings:
 
 @CFG.rule(
     'CFG003',
+    symptoms=('does not matches the length of `classes`',),
     title='num_classes is not the number of classes of the data',
     remedy='set num_classes of the heads to the number of '
     'metainfo.classes of the data set',

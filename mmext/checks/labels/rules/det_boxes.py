@@ -179,6 +179,7 @@ def _unknown_class(facts: SampleFacts, expected: Expectations) -> Findings:
 
 @DET.rule(
     'DET007',
+    symptoms=('device-side assert triggered',),
     title='label out of the range of the head',
     remedy='set num_classes of the head to the number of classes of the data '
     'set, or correct the labels',

@@ -92,6 +92,10 @@ def _is_black_and_white(mask: MaskFacts, expected: Expectations) -> bool:
 
 SEG_VALUES.rule(
     'SEG001',
+    symptoms=(
+        'device-side assert triggered',
+        'is out of bounds.',
+    ),
     title='label out of range',
     remedy='compare num_classes of the head with the classes of the data '
     'set, and with what its label_map and reduce_zero_label make of masks',
@@ -243,6 +247,7 @@ def _mode(facts: SampleFacts) -> str:
 
 @SEG.rule(
     'SEG010',
+    symptoms=('only batches of spatial targets supported',),
     title='mask with several channels',
     remedy='save the masks with one channel that holds the class index, each '
     'colour converted to its class',

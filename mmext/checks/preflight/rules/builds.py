@@ -49,12 +49,19 @@ _OF_PARTS = (
 
 BUILD002 = BUILD.declare(
     'BUILD002',
+    symptoms=(
+        'clip_grad_norm_() got an unexpected keyword argument',
+        'is not in results',
+        'The image size in a batch should be the same',
+        'stack expects each tensor to be equal size',
+    ),
     title='a part of the training fails when it runs',
     severity=Severity.ERROR,
     remedy='correct what is refused there',
 )
 BUILD001 = BUILD.declare(
     'BUILD001',
+    symptoms=('missing 1 required positional argument',),
     title='a part of the training cannot be built',
     severity=Severity.ERROR,
     remedy='correct what is refused there',

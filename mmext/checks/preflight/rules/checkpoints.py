@@ -91,6 +91,7 @@ def _addresses(subject: Subject) -> Iterator[tuple[tuple, str, str]]:
 
 @CKPT.rule(
     'CKPT001',
+    symptoms=('can not be found.',),
     title='a weights file does not exist',
     severity=Severity.ERROR,
     remedy='correct the path, or download the file',
@@ -107,6 +108,7 @@ def missing_file(subject: Subject) -> Iterator[Finding]:
 
 @CKPT.rule(
     'CKPT002',
+    symptoms=('invalid load key',),
     title='a weights file is not a checkpoint',
     severity=Severity.ERROR,
     remedy='download it again, and compare its size',
@@ -262,6 +264,7 @@ def loaded_twice(subject: Subject) -> Iterator[Finding]:
 
 @CKPT.rule(
     'CKPT008',
+    symptoms=('Weights only load failed',),
     title='a weights file may run code when it is read',
     severity=Severity.ERROR,
     remedy='get the weights from their source; if you trust the file, set '
@@ -283,6 +286,7 @@ def runs_code(subject: Subject) -> Iterator[Finding]:
 
 @CKPT.rule(
     'CKPT009',
+    symptoms=('The model and loaded state dict do not match exactly',),
     title='no weight of a file fits',
     severity=Severity.ERROR,
     remedy='name weights of this model: the training would begin from random '
@@ -480,6 +484,7 @@ def _may_load(section: ConfigNode, kind: Any) -> bool:
 
 @CKPT.rule(
     'CKPT011',
+    symptoms=('size mismatch for',),
     title='weights are of a model of another size',
     severity=Severity.ERROR,
     remedy='name weights of this size, or set that of the weights: what does '

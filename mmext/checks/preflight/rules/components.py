@@ -132,6 +132,7 @@ def _is_installed(package: str) -> bool:
 
 @TYPE.rule(
     'TYPE001',
+    symptoms=('registry. Please check whether the value of',),
     title='a component is not registered',
     severity=Severity.ERROR,
     remedy='correct the name, or import what registers it by custom_imports',
@@ -299,6 +300,7 @@ def _near_types(section: ConfigNode, kind: str) -> list[str]:
 
 @ARG.rule(
     'ARG001',
+    symptoms=('got an unexpected keyword argument',),
     title='a component does not take an argument',
     severity=Severity.ERROR,
     remedy='remove the argument, or correct its name',

@@ -51,6 +51,7 @@ def _loaders(subject: Subject) -> Iterator[tuple[str, Mapping]]:
 
 @DATA.rule(
     'DATA001',
+    symptoms=('persistent_workers option needs num_workers > 0',),
     title='a data loader without workers has settings of workers',
     severity=Severity.ERROR,
     remedy='set num_workers above 0, or remove the setting',
@@ -76,6 +77,7 @@ def settings_of_workers(subject: Subject) -> Iterator[Finding]:
 
 @DATA.rule(
     'DATA002',
+    symptoms=('sampler option is mutually exclusive with shuffle',),
     title='a data loader has settings that exclude each other',
     severity=Severity.ERROR,
     remedy='let the sampler decide: sampler=dict(type=..., shuffle=...)',
@@ -386,6 +388,7 @@ _FREE = ('palette', _YEAR)
 
 @DATA.rule(
     'DATA009',
+    symptoms=('does not match meta information of the first dataset',),
     title='the parts of a joined data set have different metainfo',
     severity=Severity.ERROR,
     remedy='set the same metainfo in all parts, key by key',
@@ -536,6 +539,7 @@ _GIB = 2**30
 
 @DATA.rule(
     'DATA010',
+    symptoms=('is killed by signal',),
     title='each worker of a data loader copies the annotations',
     severity=Severity.INFO,
     remedy='set serialize_data=True, which workers share, or fewer workers',

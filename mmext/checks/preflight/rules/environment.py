@@ -19,6 +19,7 @@ _RANKS = ('RANK', 'LOCAL_RANK', 'WORLD_SIZE')
 
 @ENV.rule(
     'ENV001',
+    symptoms=('expected, but not set',),
     title='variables of the launcher do not fit together',
     severity=Severity.ERROR,
     remedy='start with torchrun, or unset RANK, LOCAL_RANK and WORLD_SIZE',
@@ -50,6 +51,9 @@ def inconsistent_launcher(subject: Subject) -> Iterator[Finding]:
 
 @ENV.rule(
     'ENV002',
+    symptoms=(
+        'The server socket has failed to listen on any local network address',
+    ),
     title='the port of the process group is in use',
     severity=Severity.WARNING,
     remedy='set MASTER_PORT to a free port',

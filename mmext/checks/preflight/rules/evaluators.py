@@ -75,6 +75,7 @@ def _loader_files(subject: Subject, split: str) -> dict[str, Steps]:
 
 @EVAL.rule(
     'EVAL001',
+    symptoms=('Results do not correspond to current coco set',),
     title='the evaluator reads other annotations than the data loader',
     severity=Severity.ERROR,
     remedy='set ann_file of the evaluator to that of the data loader',
@@ -260,6 +261,7 @@ def nobody_gives(subject: Subject) -> Iterator[Finding]:
 
 @EVAL.rule(
     'EVAL003',
+    symptoms=("KeyError: 'gt_sem_seg'",),
     title='samples of an evaluation lack what is read of them',
     severity=Severity.ERROR,
     remedy='complete the pipeline: LoadAnnotations for labels, and a Resize, '

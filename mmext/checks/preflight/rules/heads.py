@@ -133,6 +133,10 @@ def _why(count: int, names: Sequence[str]) -> str:
 
 @HEAD.rule(
     'HEAD001',
+    symptoms=(
+        'device-side assert triggered',
+        'is out of bounds.',
+    ),
     title='a head has fewer classes than the data',
     severity=Severity.ERROR,
     remedy='set num_classes to the number of classes of the data, or '
@@ -146,6 +150,7 @@ def too_few_classes(subject: Subject) -> Iterator[Finding]:
 
 @HEAD.rule(
     'HEAD002',
+    symptoms=('list index out of range',),
     title='a head has more classes than the data',
     severity=Severity.ERROR,
     remedy='set num_classes to the number of classes of the data, or '
@@ -310,6 +315,7 @@ def _kinds(subject: Subject, split: str) -> set[str]:
 
 @HEAD.rule(
     'HEAD004',
+    symptoms=("'ConfigDict' object has no attribute",),
     title='sliding inference has no window',
     severity=Severity.ERROR,
     remedy="set crop_size and stride in test_cfg, or mode='whole'",
@@ -426,6 +432,7 @@ def misspelt_metainfo(subject: Subject) -> Iterator[Finding]:
 
 @HEAD.rule(
     'HEAD007',
+    symptoms=('selected index k out of range',),
     title='more objects are asked for than the queries can give',
     severity=Severity.ERROR,
     remedy='set a smaller max_per_img in test_cfg of the model, or a larger '
@@ -572,6 +579,7 @@ def one_class(subject: Subject) -> Iterator[Finding]:
 
 @LOSS.rule(
     'LOSS005',
+    symptoms=('must match the size of tensor b',),
     title='class weights of a sigmoid loss',
     severity=Severity.ERROR,
     remedy='remove class_weight, or use mmext.CheckedCrossEntropyLoss, which '
@@ -599,6 +607,7 @@ def weighted_sigmoid(subject: Subject) -> Iterator[Finding]:
 
 @LOSS.rule(
     'LOSS006',
+    symptoms=('too many indices for tensor of dimension',),
     title='class weights fail where ignored pixels do not count',
     severity=Severity.ERROR,
     remedy='set avg_non_ignore=False: with class_weight the mean is over '

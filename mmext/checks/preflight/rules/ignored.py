@@ -278,6 +278,7 @@ def set_twice(subject: Subject) -> Iterator[Finding]:
 
 @IGN.rule(
     'IGN008',
+    symptoms=("'MMDistributedDataParallel' object has no attribute",),
     title='the model wrapper passes over a method or a parameter of the model',
     severity=Severity.ERROR,
     remedy=STEP_REMEDY,

@@ -67,6 +67,7 @@ _SWITCHES = {
 
 @LOOP.rule(
     'LOOP001',
+    symptoms=('should be either all None or not None',),
     title='a split is there in part',
     severity=Severity.ERROR,
     remedy='set all three, or all three to None',
@@ -302,6 +303,7 @@ def _rate_in(top: Mapping, file: str) -> _Rate | None:
 
 @LOOP.rule(
     'LOOP007',
+    symptoms=('Lack of `base_batch_size` in `auto_scale_lr`',),
     title='the learning rate cannot be scaled',
     severity=Severity.ERROR,
     remedy='set auto_scale_lr.base_batch_size to the number of images per '
@@ -391,6 +393,7 @@ def twice(subject: Subject) -> Iterator[Finding]:
 
 @HOOK.rule(
     'HOOK003',
+    symptoms=('should be smaller than or equal to runner.max_epochs',),
     title='the moving average never begins',
     severity=Severity.ERROR,
     remedy='set one of begin_epoch and begin_iter, below the end of the '

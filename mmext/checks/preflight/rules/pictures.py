@@ -57,6 +57,7 @@ _RESIZING = (
 
 @PIPE.rule(
     'PIPE005',
+    symptoms=('channels instead',),
     title='pictures are loaded with other channels than the model takes',
     severity=Severity.ERROR,
     remedy="set color_type='unchanged' of LoadImageFromFile for pictures of "
@@ -309,6 +310,7 @@ Sizes = set[tuple[float, float]]
 
 @PIPE.rule(
     'PIPE007',
+    symptoms=('selected index k out of range',),
     title='pictures are too small for the queries of the model',
     severity=Severity.ERROR,
     remedy='set larger scales, or a smaller num_queries: so many are chosen '

@@ -63,6 +63,7 @@ def training_pipelines(
 
 @PIPE.rule(
     'PIPE001',
+    symptoms=("object has no attribute 'gt_edge_map'",),
     title='the head needs edges, and the pipeline makes none',
     severity=Severity.ERROR,
     remedy="add dict(type='GenerateEdge', edge_width=4) before the step that "
@@ -134,6 +135,10 @@ def wrong_edges(subject: Subject) -> Iterator[Finding]:
 
 @PIPE.rule(
     'PIPE003',
+    symptoms=(
+        "'InstanceData' object has no attribute 'masks'",
+        "KeyError: 'mask'",
+    ),
     title='the model learns masks or boxes, and none are loaded',
     severity=Severity.ERROR,
     remedy='set with_mask=True, or with_bbox=True, of LoadAnnotations, and '
@@ -218,6 +223,7 @@ def _steps_without_masks(subject: Subject) -> Iterator[tuple[tuple, type]]:
 
 @PIPE.rule(
     'PIPE004',
+    symptoms=('mix_results',),
     title='a step mixes several images, and gets one',
     severity=Severity.ERROR,
     remedy='put it into the pipeline of a MultiImageMixDataset, whose inner '
@@ -248,6 +254,7 @@ def mixes_alone(subject: Subject) -> Iterator[Finding]:
 
 @PIPE.rule(
     'PIPE009',
+    symptoms=("KeyError: 'inputs'",),
     title='no step of a pipeline loads the picture',
     severity=Severity.ERROR,
     remedy="begin the pipeline with dict(type='LoadImageFromFile')",

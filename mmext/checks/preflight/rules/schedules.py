@@ -158,6 +158,7 @@ def _is_left_over(subject: Subject, schedule: _Schedule, key: str) -> bool:
 
 @SCHED.rule(
     'SCHED002',
+    symptoms=('end should be larger than begin, but got begin=',),
     title='a schedule begins when the training is over',
     severity=Severity.WARNING,
     remedy='let it begin earlier, or train longer',

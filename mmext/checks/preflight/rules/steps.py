@@ -44,6 +44,7 @@ STEP002 = STEP.declare(
 )
 STEP003 = STEP.declare(
     'STEP003',
+    symptoms=('loss become infinite or NaN!',),
     title='a loss is infinite or NaN',
     severity=Severity.ERROR,
     remedy='look at what divides, takes a logarithm or a root there, and at '
@@ -64,6 +65,7 @@ STEP005 = STEP.declare(
 )
 STEP006 = STEP.declare(
     'STEP006',
+    symptoms=('does not require grad and does not have a grad_fn',),
     title='a loss has no gradient',
     severity=Severity.WARNING,
     remedy="take 'loss' out of the key of a value that is only logged; else "
@@ -77,6 +79,7 @@ STEP007 = STEP.declare(
 )
 STEP008 = STEP.declare(
     'STEP008',
+    symptoms=('Trying to backward through the graph a second time',),
     title='a step goes through the graph of an earlier one',
     severity=Severity.ERROR,
     remedy='compute the value in each forward; or store it detached, and '
@@ -99,6 +102,7 @@ NORM001 = NORM.declare(
 )
 NORM003 = NORM.declare(
     'NORM003',
+    symptoms=('Expected more than 1 value per channel when training',),
     title='a norm gets one value of each channel',
     severity=Severity.ERROR,
     remedy='set batch_size=2 or more; or use a norm that takes no statistics '
@@ -108,6 +112,10 @@ NORM003 = NORM.declare(
 )
 GPU001 = GPU.declare(
     'GPU001',
+    symptoms=(
+        'Expected all tensors to be on the same device',
+        'indices should be either on',
+    ),
     title='a step fails on a GPU that goes through on a CPU',
     severity=Severity.ERROR,
     remedy='make the tensor where the others are: device=x.device, '
@@ -124,6 +132,7 @@ GPU002 = GPU.declare(
 )
 GPU003 = GPU.declare(
     'GPU003',
+    symptoms=('CUDA out of memory',),
     title='memory that a step needs on a GPU',
     severity=Severity.ERROR,
     remedy='take a smaller batch, smaller pictures, mixed precision or '

@@ -27,6 +27,9 @@ _CHECKPOINTS = 'make the checkpoints without reentrance, by a hook'
 
 DDP001 = DDP.declare(
     'DDP001',
+    symptoms=(
+        'Expected to have finished reduction in the prior iteration before starting a new one',
+    ),
     title='a parameter never gets a gradient',
     severity=Severity.ERROR,
     remedy=remedy_for([UnusedReason.NEVER_USED]),
@@ -34,6 +37,7 @@ DDP001 = DDP.declare(
 )
 DDP002 = DDP.declare(
     'DDP002',
+    symptoms=('Expected to mark a variable ready only once',),
     title='a parameter of a reentrant checkpoint is ready twice',
     severity=Severity.ERROR,
     remedy=REPLACE_CHECKPOINTS,
@@ -74,6 +78,7 @@ DDP007 = DDP.declare(
 )
 DDP008 = DDP.declare(
     'DDP008',
+    symptoms=('Your training graph has changed in this iteration',),
     title='static_graph, but steps use parameters differently, or accumulate',
     severity=Severity.ERROR,
     remedy='remove static_graph, or accumulative_counts; where a parameter is '
@@ -102,6 +107,7 @@ DDP011 = DDP.declare(
 )
 DDP012 = DDP.declare(
     'DDP012',
+    symptoms=("Modules with uninitialized parameters can't be used with",),
     title='lazy parameters, which DDP refuses',
     severity=Severity.ERROR,
     remedy='give the number of inputs: nn.Linear for nn.LazyLinear, and so on',
