@@ -589,10 +589,9 @@ _CLINIC = """\
 
 Search this page for the words of your error. Each row has the rule that finds
 the cause before the training begins; `python tools/preflight.py CONFIG` (or
-`tools/validate_labels.py`, for labels) names the key, the file and the line. An
-error on a GPU often comes late, and names nothing: look for the first of its
-lines, and run the preflight, which runs on a CPU. This page is made by
-`python tools/preflight.py --list-rules clinic`.
+`tools/validate_labels.py`, for labels) names the key, the file and the line.
+An error on a GPU often comes late, and names nothing: run the preflight, which
+runs on a CPU. This page is made by `tools/preflight.py --list-rules clinic`.
 
 | what is printed | what it comes of | rule | what helps |
 |---|---|---|---|

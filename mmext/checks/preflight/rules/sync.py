@@ -28,7 +28,8 @@ _CHECKPOINTS = 'make the checkpoints without reentrance, by a hook'
 DDP001 = DDP.declare(
     'DDP001',
     symptoms=(
-        'Expected to have finished reduction in the prior iteration before starting a new one',
+        'Expected to have finished reduction in the prior iteration before '
+        'starting a new one',
     ),
     title='a parameter never gets a gradient',
     severity=Severity.ERROR,
