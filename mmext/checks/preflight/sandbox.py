@@ -207,16 +207,20 @@ UNEXPECTED = re.compile(r"unexpected keyword argument '(\w+)'")
 
 
 def error_text(error: BaseException) -> str:
-    """What an exception says, in one line; of a bare ``assert`` its code."""
+    """What an exception says, in one line.
+
+    Of a bare ``assert``, and of a value that is None, also the code.
+    """
     text = str(error)
     if isinstance(error, KeyError) and error.args:
         text = str(error.args[0])
     # What registries of MMEngine add is advice for all cases.
     text = ' '.join(text.split()).partition('. Please check whether')[0]
     frames = frames_of(error)
-    if not text and frames:
+    if frames and (not text or "'NoneType'" in text):
         frame, line = frames[-1]
-        text = linecache.getline(frame.f_code.co_filename, line).strip()
+        code = linecache.getline(frame.f_code.co_filename, line).strip()
+        text = f'{text}: {code}' if text else code
     return f'{type(error).__name__}: {text}'
 
 

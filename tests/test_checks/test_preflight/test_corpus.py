@@ -31,12 +31,6 @@ SLOW = (
     'nothing_packed',
     'no_boxes_loaded',
 )
-# Not found yet, or with a remedy that is not the user's.
-OPEN = (
-    'layers_not_given',
-    'two_ways_to_weights',
-    'two_weights',
-)
 RIGHT_DEFAULT = ()
 RIGHT_SLOW = (
     'own_rates',
@@ -57,8 +51,6 @@ def marked(names, default, slow):
             marks.append(pytest.mark.slow)
             if name not in slow:
                 marks.append(pytest.mark.exhaustive)
-        if name in OPEN:
-            marks.append(pytest.mark.xfail(reason='open', strict=False))
         parameters.append(pytest.param(name, marks=marks, id=name))
     return parameters
 

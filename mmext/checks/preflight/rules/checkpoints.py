@@ -243,13 +243,33 @@ def missing_package(subject: Subject) -> Iterator[Finding]:
 
 @CKPT.rule(
     'CKPT007',
+    symptoms=(
+        'init_cfg and pretrained cannot be',
+        'both backbone and segmentor set pretrained weight',
+    ),
     title='weights are loaded twice',
     severity=Severity.INFO,
     remedy='remove the init_cfg, so that nothing is downloaded for it',
 )
 def loaded_twice(subject: Subject) -> Iterator[Finding]:
-    """A checkpoint of the whole model over pretrained weights of a part."""
+    """Two ways of one part, or the whole model over a part."""
     top = subject.top
+    model = as_mapping(top.get('model'))
+    for section in subject.below('model'):
+        kind = subject.component(section)
+        package = getattr(kind, '__module__', '').partition('.')[0]
+        other = section.cfg.get('init_cfg') and (*section.path, 'init_cfg')
+        if section.path == ('model', 'backbone') and model.get('pretrained'):
+            other = other or ('model', 'pretrained')
+        if section.cfg.get('pretrained') and other and package[:2] == 'mm':
+            yield new_finding(
+                f'{join_key((*section.path, "pretrained"))} and '
+                f'{join_key(other)} both name weights, which '
+                f'{kind.__name__} refuses',
+                path=(*section.path, 'pretrained'),
+                severity=Severity.ERROR,
+                remedy='remove one of them',
+            )
     if not isinstance(top.get('load_from'), str) or not top['load_from']:
         return
     for section in subject.below('model'):
