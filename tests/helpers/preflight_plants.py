@@ -103,7 +103,7 @@ model = dict(train_cfg=dict(find_unused_parameters=True))  # here
 epochs_of_mine = 3  # here
 
 == KEY005 error key=randomness.determinstic
-randomness = dict(determinstic=True)  # here
+randomness = dict(seed=0, determinstic=True)  # here
 
 == KEY006 error key=ops_backend
 ops_backend = 'nvcc'  # here

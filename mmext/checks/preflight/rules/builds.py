@@ -131,8 +131,9 @@ def _is_same_part(finding: Finding, other: Finding, failure: Failure) -> bool:
             or (failure.split and other.key.startswith(f'{failure.split}_'))
         ):
             return True
-        if failure.split and other.key.startswith(part):
-            return bool(re.fullmatch(_BELOW, rest))
+        if failure.split and failure.path:
+            # That section has to be corrected first.
+            return re.split(r'[.[]', other.key)[0] == failure.path[0]
     if not other.rule.startswith(_OF_PARTS) or (
         other.severity < Severity.ERROR and other.rule not in _MILD
     ):
