@@ -542,6 +542,12 @@ class _Run:
                 path = path[:1] if path[1] is None else kept[path[1]]
             run.section, before = path, {id(part) for part in self._hooks}
             kind.register_hook(self, hook, *args)
+            # Ctrl-C ends a preflight, and saves nothing.
+            self._hooks = [
+                part
+                for part in self._hooks
+                if type(part).__name__ != 'GracefulStopHook'
+            ]
             for part in self._hooks:
                 if id(part) not in before:
                     run.hooks[id(part)] = path

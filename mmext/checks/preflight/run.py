@@ -8,6 +8,7 @@ the report, and writes the fixed config. :func:`list_rules` prints the rules of
 both tools.
 """
 
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
@@ -591,7 +592,9 @@ Search this page for the words of your error. Each row has the rule that finds
 the cause before the training begins; `python tools/preflight.py CONFIG` (or
 `tools/validate_labels.py`, for labels) names the key, the file and the line.
 An error on a GPU often comes late, and names nothing: run the preflight, which
-runs on a CPU. This page is made by `tools/preflight.py --list-rules clinic`.
+runs on a CPU. `No module named 'mmcv._ext'` is of a program that does not
+`import mmext` first. This page is made by
+`tools/preflight.py --list-rules clinic`.
 
 | what is printed | what it comes of | rule | what helps |
 |---|---|---|---|
@@ -613,7 +616,10 @@ def list_rules(form: str = 'table', console: Console | None = None) -> None:
             for symptom in rule.symptoms
         ]
         for symptom, rule in sorted(rows, key=lambda row: row[0].casefold()):
-            cells = [rule.title, f'[{rule.id}](rules.md)', rule.remedy]
+            heading = f'{rule.family.letters}: {rule.family.title}'.lower()
+            anchor = re.sub(r'[^\w -]', '', heading).replace(' ', '-')
+            link = f'[{rule.id}](rules.md#{anchor})'
+            cells = [rule.title, link, rule.remedy]
             text = ' | '.join(cell.replace('|', r'\|') for cell in cells)
             text = text.replace('<', r'\<').replace('*', r'\*')
             print(f'| `{symptom.replace("`", "")}` | {text} |')

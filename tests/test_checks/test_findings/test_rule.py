@@ -6,6 +6,7 @@ import io
 import json
 import pickle
 import re
+from math import nan
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -190,6 +191,8 @@ def test_symptoms_are_the_words_of_those_who_print_them():
             call()
     assert len(raised) == len(WORDED)
     worded = [f'{type(error).__name__}: {error}' for error in raised]
+    # As loggers and pycocotools write numbers.
+    worded += [f'loss: {nan:.4f}', f'= {-1:0.3f}', f'= {0:0.3f}']
     symptoms = [
         symptom
         for rule in (*LABELS.values(), *CONFIG.values())

@@ -9,7 +9,6 @@ from multiprocessing import get_start_method
 from pathlib import Path
 
 import cv2
-import mmdet
 import pytest
 from helpers.toy_ranks import load_tool
 from mmengine.visualization import Visualizer
@@ -79,10 +78,6 @@ TOGETHER = {
 
 
 SHAPES = mmext.config_path('co_dino/co_dino_r18_shapes.py')
-DINO = (
-    Path(mmdet.__file__).parent
-    / '.mim/configs/dino/dino-4scale_r50_8xb2-12e_coco.py'
-)
 # Fail only when the runner uses them: base, text, key, and whether it takes
 # data to see that.
 RUNNING = {
@@ -227,15 +222,6 @@ def test_pictures_of_several_sizes_in_a_validation_batch(check, shapes):
     (finding,) = built(report, 'BUILD002').values()
     assert path.name in finding['message']
     assert 'batch_size=1' in finding['remedy']
-
-
-def test_more_predictions_than_there_are(check):
-    text = 'model = dict(num_queries=100, test_cfg=dict(max_per_img=9000))'
-    code, report = check(text, '--image-size', '256', '256', base=DINO)
-    assert code == 1
-    (finding,) = built(report, 'BUILD002').values()
-    assert finding['key'].startswith('model.bbox_head')
-    assert 'max_per_img' in finding['remedy']
 
 
 def test_parts_that_cannot_be_built(check, monkeypatch):

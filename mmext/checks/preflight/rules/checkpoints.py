@@ -249,7 +249,8 @@ def missing_package(subject: Subject) -> Iterator[Finding]:
     ),
     title='weights are loaded twice',
     severity=Severity.INFO,
-    remedy='remove the init_cfg, so that nothing is downloaded for it',
+    remedy='remove one of them: the init_cfg where load_from loads over it, '
+    'so that nothing is downloaded for it',
 )
 def loaded_twice(subject: Subject) -> Iterator[Finding]:
     """Two ways of one part, or the whole model over a part."""

@@ -132,7 +132,10 @@ def _is_installed(package: str) -> bool:
 
 @TYPE.rule(
     'TYPE001',
-    symptoms=('registry. Please check whether the value of',),
+    symptoms=(
+        'is not in the',
+        'registry. Please check whether the value of',
+    ),
     title='a component is not registered',
     severity=Severity.ERROR,
     remedy='correct the name, or import what registers it by custom_imports',

@@ -44,7 +44,7 @@ STEP002 = STEP.declare(
 )
 STEP003 = STEP.declare(
     'STEP003',
-    symptoms=('loss become infinite or NaN!',),
+    symptoms=('loss become infinite or NaN!', 'loss: nan'),
     title='a loss is infinite or NaN',
     severity=Severity.ERROR,
     remedy='look at what divides, takes a logarithm or a root there, and at '
