@@ -108,6 +108,10 @@ class Outcome:
             self.not_done.append(
                 f'{name} cannot {action} here, as a file is missing: {text}'
             )
+        elif 'no prediction for the image' in str(error):
+            self.not_done.append(
+                f'{name} was not computed: it needs all pictures of its file'
+            )
         elif _has_no_metrics(error):
             self.not_done.append(
                 f'{name} was not tried: there are no metrics without data, or '

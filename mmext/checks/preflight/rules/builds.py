@@ -38,6 +38,8 @@ _CURES = {
 _OF_DATA = ('CFG003', 'CFG012', 'COCO016', 'PAIR008')
 # Errors that do not come of what a batch holds.
 _OF_CODE = (AttributeError, ImportError, NotImplementedError, TypeError)
+# Sections that see predictions.
+_EVALUATES = ('model', 'evaluator')
 _BELOW = r'([.[].*)?'
 # Rules that say, without building, that a part cannot be built.
 # Their findings are no errors unless building shows that they are.
@@ -174,16 +176,20 @@ def _finding(failure: Failure, top: Mapping) -> Finding:
     if isinstance(error, ZeroDivisionError) and blamed.key:
         remedy = f'set {blamed.key[0]} to 1 or more'
     severity, unsure = rule.severity, failure.made_up
+    first = str(failure.path[0]) if failure.path else ''
     if failure.split:
-        # Predictions of random weights may be what nobody predicts. What names
-        # a value of the config, or is of the code, comes of none of both.
-        unsure |= failure.split != 'train' and failure.path[:1] == ('model',)
+        # Predictions of random weights may be what nobody predicts, and a
+        # metric may need all pictures. What names a value of the config, or is
+        # of the code, comes of none of these.
+        unsure |= failure.split != 'train' and first.endswith(_EVALUATES)
         unsure &= not (blamed.key or remedy or isinstance(error, _OF_CODE))
     if failure.pictures:
         text += f', {failure.pictures}'
     if unsure and failure.split:
         severity = Severity.INFO
-        text += '; random weights, or made-up data, may be why'
+        if first != 'model' and not failure.made_up:
+            severity = Severity.WARNING
+        text += '; random weights, or data that are made up or few, may be why'
     elif unsure:
         severity = Severity.WARNING
         text += '; the data are not here, so that made-up entries may be why'
