@@ -230,7 +230,9 @@ class Loaders:
             and type(loader.batch_sampler) is BatchSampler
         )
         if split == 'train' and not (is_plain and count >= size):
-            return [next(iter(loader.batch_sampler))]
+            # None where an epoch has no batch.
+            first = next(iter(loader.batch_sampler or ()), None)
+            return [] if first is None else [first]
         number = size if split == 'train' else max(size, _VALIDATED)
         indices = _extremes(loader.dataset)
         indices += [i for i in range(min(count, number)) if i not in indices]

@@ -299,20 +299,21 @@ class _Run:
         others take; one that would take too long is left out.
         """
         known = split in self.loaders.known
-        small = self._made_up(split) if split == 'train' or not known else []
-        # Those that take a step are changed by it.
-        yield from copy.deepcopy(small)
-        for batch in self._real(split) if known else ():
+        if split == 'train' or not known:
+            yield from self._made_up(split)
+        for batch in self._real(split):
             if not self._has_time(split, batch):
                 self.pictures = ''
                 break
-            small = small or [batch] * (split == 'train')
-            yield copy.deepcopy(batch)
-        yield from copy.deepcopy(small * (split == 'train'))
+            yield batch
+        if split == 'train':
+            # For iterations that there is no other batch for.
+            yield from self._made_up(split) or self._real(split)
 
     def _real(self, split: str) -> Iterator[Any]:
-        """Batches of the data, one of a training."""
-        for indices in self.loaders.choose(split):
+        """Batches of the data if they are here, one of a training."""
+        known = split in self.loaders.known
+        for indices in self.loaders.choose(split) if known else ():
             batch, self.pictures = self.loaders.batch(split, indices)
             yield batch
 
