@@ -531,8 +531,13 @@ class _Run:
 
         def start(self: Runner, **options: Any) -> None:
             run.runner = self
-            model = run.built.model if run.built else _StandIn()
-            kind.__init__(self, **{**options, 'model': model})
+            options['model'] = run.built.model if run.built else _StandIn()
+            # Of before the first forward, after which modules may share
+            # parameters.
+            wrapper = run.built and run.built.optim_wrapper
+            if wrapper and ('optim_wrapper',) not in run.left_out:
+                options['optim_wrapper'] = wrapper
+            kind.__init__(self, **options)
 
         def register_hook(self: Runner, hook: Any, *args: Any) -> None:
             path = next((p for p in paths if paths[p] == hook), ())
