@@ -164,9 +164,11 @@ def own_code_with(
         if module.partition('.')[0] not in (*_KNOWN, 'builtins')
     )
     word = re.compile(rf'\b{re.escape(str(split_key(location)[-1]))}\b')
-    for name, module in sorted(sys.modules.items()):
-        file = getattr(module, '__file__', None) or ''
-        if not f'{name}.'.startswith(own) or not file.endswith('.py'):
+    # Others are left alone: to ask a module that is lazy is to load it.
+    names = [name for name in list(sys.modules) if f'{name}.'.startswith(own)]
+    for name in sorted(names):
+        file = getattr(sys.modules[name], '__file__', None) or ''
+        if not file.endswith('.py'):
             continue
         with suppress(OSError, UnicodeDecodeError):
             if word.search(Path(file).read_text(encoding='utf-8')):
