@@ -147,9 +147,9 @@ class Loaders:
         options = section_of(self.cfg, key)
         if not isinstance(options, Mapping) or not options.get('dataset'):
             return
-        # It is one variable in most configs.
         of_val = section_of(self.cfg, 'val_dataloader')
         if split == 'test' and options == of_val:
+            # It is one variable in most configs.
             if 'val' in self.built:
                 self.built['test'] = self.built['val']
                 self.known |= {'test'} if 'val' in self.known else set()
@@ -236,7 +236,7 @@ class Loaders:
         number = size if split == 'train' else max(size, _VALIDATED)
         indices = _extremes(loader.dataset)
         indices += [i for i in range(min(count, number)) if i not in indices]
-        indices = indices[:number]
+        del indices[number:]
         return [indices[i : i + size] for i in range(0, len(indices), size)]
 
     def batch(self, split: str, indices: Sequence[int]) -> tuple[Any, str]:
@@ -283,10 +283,10 @@ def _extremes(dataset: Any) -> list[int]:
             areas[index] = size[0] * size[1]
         if info.get('instances') == []:
             empty.append(index)
-    chosen = []
+    chosen = empty[:1]
     if areas:
-        chosen = [min(areas, key=areas.get), max(areas, key=areas.get)]
-    chosen += [*empty[:1], *range(min(count, 2 * _VALIDATED))]
+        ends = min(areas, key=areas.get), max(areas, key=areas.get)
+        chosen = [*ends, *chosen]
     return list(dict.fromkeys(chosen))
 
 

@@ -595,7 +595,9 @@ class _Run:
             )
         evaluator = False
         # Of a hook, MMEngine raises anew what it raises.
-        frames = frames_of(error) + frames_of(error.__cause__ or error)
+        frames = frames_of(error)
+        if error.__cause__ is not None:
+            frames += frames_of(error.__cause__)
         for frame, _ in reversed(frames):
             owner, name = frame.f_locals.get('self'), frame.f_code.co_name
             if owner is not None and id(owner) in owners:

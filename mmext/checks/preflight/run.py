@@ -619,10 +619,8 @@ def list_rules(form: str = 'table', console: Console | None = None) -> None:
             heading = f'{rule.family.letters}: {rule.family.title}'.lower()
             anchor = re.sub(r'[^\w -]', '', heading).replace(' ', '-')
             link = f'[{rule.id}](rules.md#{anchor})'
-            cells = [rule.title, link, rule.remedy]
-            text = ' | '.join(cell.replace('|', r'\|') for cell in cells)
-            text = text.replace('<', r'\<').replace('*', r'\*')
-            print(f'| `{symptom.replace("`", "")}` | {text} |')
+            row = _row([rule.title, link, rule.remedy])
+            print(f'| `{symptom.replace("`", "")}` {row}')
         return
     if form != 'markdown':
         rules = (
@@ -642,11 +640,12 @@ def list_rules(form: str = 'table', console: Console | None = None) -> None:
             title = rules[0].family.title
             print(_FAMILY_TABLE.format(letters=letters, title=title), end='')
             for rule in rules:
-                print(_row(rule))
+                severity = rule.severity.name.lower()
+                cells = [rule.id, severity, rule.scope, rule.title]
+                print(_row([*cells, rule.remedy, rule.fix]))
 
 
-def _row(rule: Rule) -> str:
-    severity = rule.severity.name.lower()
-    cells = [rule.id, severity, rule.scope, rule.title, rule.remedy, rule.fix]
+def _row(cells: Sequence[str]) -> str:
+    """A row of a table in markdown."""
     text = ' | '.join(cell.replace('|', r'\|') for cell in cells)
     return f'| {text} |'.replace('<', r'\<').replace('*', r'\*')

@@ -603,4 +603,4 @@ def _num_numbered(keys: Iterable[str]) -> dict[str, int]:
             if part.isdigit():
                 name = '.'.join(parts[:index])
                 numbers.setdefault(name, set()).add(part)
-    return {name: len(found) for name, found in numbers.items()}
+    return {name: len(own) for name, own in numbers.items()}

@@ -388,7 +388,7 @@ def nothing_to_watch(subject: Subject) -> Iterator[Finding]:
 
 @EVAL.rule(
     'EVAL006',
-    title='a training stops unless its figure rises by a large step',
+    title='a training stops unless its metric rises by a large step',
     severity=Severity.WARNING,
     remedy='set min_delta to the smallest rise that counts, such as 0.001 '
     'for a value between 0 and 1',

@@ -192,11 +192,7 @@ def _two(value: Any) -> tuple[int, int] | None:
 )
 def other_values(subject: Subject) -> Iterator[Finding]:
     """Normalized twice, or by mean and std of pictures in [0, 1]."""
-    at: tuple[str, ...] = ('model', 'data_preprocessor')
-    cfg = as_mapping(subject.top.get('model')).get(at[1])
-    if cfg is None:
-        at = at[1:]
-        cfg = subject.top.get(at[0])
+    at, cfg = _preprocessor(subject)
     own = _of_channels(cfg)
     if (
         own is None

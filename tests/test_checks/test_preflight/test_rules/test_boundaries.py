@@ -614,17 +614,17 @@ def test_copies_of_annotations_beyond_memory(tmp_path):
     assert lint(changes, 'DATA010') == []
 
 
-def test_what_mmengine_does_with_a_figure_that_rises():
+def test_what_mmengine_does_with_a_metric_that_rises():
     """By its defaults: the rate falls, and the training stops."""
-    figures = [0.3 + 0.005 * step for step in range(20)]
+    metrics = [0.3 + 0.005 * step for step in range(20)]
     optimizer = torch.optim.SGD([torch.zeros(1)], 1.0)
     schedule = ReduceOnPlateauLR(optimizer, monitor=AP)
-    for figure in figures:
-        schedule.step({AP: figure})
+    for metric in metrics:
+        schedule.step({AP: metric})
     assert optimizer.param_groups[0]['lr'] < 1
     for min_delta, stops in ((0.1, True), (0.001, False)):
         hook = EarlyStoppingHook(AP, patience=10, min_delta=min_delta)
-        said = [hook._check_stop_condition(figure)[0] for figure in figures]
+        said = [hook._check_stop_condition(metric)[0] for metric in metrics]
         assert any(said) == stops
 
 
