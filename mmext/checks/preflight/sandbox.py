@@ -175,7 +175,10 @@ def process_settings() -> Iterator[None]:
         os.environ.clear()
         os.environ.update(variables)
         mp.set_start_method(method, force=True)
-        cv2.setNumThreads(threads)
+        # One thread stops the others, which waits forever in a process that
+        # was forked; OpenCV says 1 for 0 as well, which a runner sets.
+        if cv2.getNumThreads() != threads:
+            cv2.setNumThreads(threads)
         for name, value in cudnn.items():
             setattr(flags, name, value)
         torch.use_deterministic_algorithms(deterministic)
