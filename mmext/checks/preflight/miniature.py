@@ -299,21 +299,21 @@ class _Run:
         others take; one that would take too long is left out.
         """
         known = split in self.loaders.known
-        if split == 'train' or not known:
+        give = self._real if known else self._made_up
+        if split == 'train':
             yield from self._made_up(split)
-        for batch in self._real(split):
+        for batch in give(split):
             if not self._has_time(split, batch):
                 self.pictures = ''
                 break
             yield batch
         if split == 'train':
             # For iterations that there is no other batch for.
-            yield from self._made_up(split) or self._real(split)
+            yield from self._made_up(split) or give(split)
 
     def _real(self, split: str) -> Iterator[Any]:
         """Batches of the data if they are here, one of a training."""
-        known = split in self.loaders.known
-        for indices in self.loaders.choose(split) if known else ():
+        for indices in self.loaders.choose(split):
             batch, self.pictures = self.loaders.batch(split, indices)
             yield batch
 

@@ -38,6 +38,8 @@ _CURES = {
 _OF_DATA = ('CFG003', 'CFG012', 'COCO016', 'PAIR008')
 # Errors that do not come of what a batch holds.
 _OF_CODE = (AttributeError, ImportError, NotImplementedError, TypeError)
+# What a sample that is made up may lack.
+_NO_FIELD = "DataSample' object has no attribute"
 # Sections that see predictions.
 _EVALUATES = ('model', 'evaluator')
 _BELOW = r'([.[].*)?'
@@ -182,7 +184,10 @@ def _finding(failure: Failure, top: Mapping) -> Finding:
         # metric may need all pictures. What names a value of the config, or is
         # of the code, comes of none of these.
         unsure |= failure.split != 'train' and first.endswith(_EVALUATES)
-        unsure &= not (blamed.key or remedy or isinstance(error, _OF_CODE))
+        of_code = isinstance(error, _OF_CODE) and not (
+            failure.made_up and _NO_FIELD in str(error)
+        )
+        unsure &= not (blamed.key or remedy or of_code)
     if failure.pictures:
         text += f', {failure.pictures}'
     if unsure and failure.split:
