@@ -1,0 +1,387 @@
+"""EVA-02's Vision Transformer as the backbone of a detector.
+
+Shape letters: N pictures, H and W rows and columns of patches, L tokens of an
+attention, C channels, D channels of a head.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from mmcv.cnn.bricks import DropPath
+from mmengine.model import BaseModule
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..registry import MODELS
+from .checkpointing.checkpoint import checkpoint_modules
+from .mae.layers import fit_positions, resize_positions
+
+_KEYS = ('embed_dims', 'num_layers', 'num_heads')
+_ARCHITECTURES = {
+    'tiny': (192, 12, 3),
+    'small': (384, 12, 6),
+    'base': (768, 12, 12),
+    'large': (1024, 24, 16),
+}
+_EPS = 1e-6
+_PATCH = 16
+# Pictures of EVA-02's pre-training have so many patches on a side: positions
+# of other grids are scaled to this range.
+_ROTARY_SIDE = 16
+_THETA = 10000.0
+# Buffers of the public module, which are computed here.
+_ROTARY_BUFFERS = ('freqs_cos', 'freqs_sin')
+
+
+def rotary_table(
+    grid: tuple[int, int], channels: int, device: torch.device | None = None
+) -> tuple[Tensor, Tensor]:
+    """Cosines and sines that rotate the channels of a head by its position.
+
+    The first half of the channels is rotated by the row, the second by the
+    column. Channels ``2 i`` and ``2 i + 1`` are a pair; its angle is the index
+    of the row or column, scaled to ``[0, 16)``, times
+    ``10000 ** (-4 i / channels)``.
+
+    Args:
+        grid: H and W.
+        channels: D, a multiple of 4.
+        device: Where to make them.
+
+    Returns:
+        Two float32 tensors ``(H * W, D)``, rows first.
+
+    Source:
+        EVA-02, arXiv 2303.11331; RoFormer, arXiv 2104.09864.
+    """
+    half = channels // 2
+    steps = torch.arange(0, half, 2, device=device, dtype=torch.float32)
+    frequency = 1.0 / _THETA ** (steps / half)
+    row, column = (
+        (torch.arange(side, device=device) / side * _ROTARY_SIDE)[:, None]
+        * frequency
+        for side in grid
+    )
+    angles = torch.cat(
+        (
+            row.repeat_interleave(2, 1)[:, None].expand(-1, grid[1], -1),
+            column.repeat_interleave(2, 1)[None].expand(grid[0], -1, -1),
+        ),
+        -1,
+    ).flatten(0, 1)
+    return angles.cos(), angles.sin()
+
+
+def _rotate(x: Tensor, table: tuple[Tensor, Tensor]) -> Tensor:
+    """Rotate ``(..., L, D)`` in the type of the table."""
+    cos, sin = table
+    first, second = x.unflatten(-1, (-1, 2)).unbind(-1)
+    turned = torch.stack((-second, first), -1).flatten(-2)
+    return x * cos + turned * sin
+
+
+class _Attention(nn.Module):
+    """Self-attention with rotary positions; the key has no bias."""
+
+    def __init__(self, embed_dims: int, num_heads: int) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.q_proj = nn.Linear(embed_dims, embed_dims, bias=False)
+        self.k_proj = nn.Linear(embed_dims, embed_dims, bias=False)
+        self.v_proj = nn.Linear(embed_dims, embed_dims, bias=False)
+        self.q_bias = nn.Parameter(torch.zeros(embed_dims))
+        self.v_bias = nn.Parameter(torch.zeros(embed_dims))
+        self.proj = nn.Linear(embed_dims, embed_dims)
+
+    def forward(self, x: Tensor, table: tuple[Tensor, Tensor]) -> Tensor:
+        """``(N, L, C)`` to the same."""
+        query, key, value = (
+            F.linear(x, layer.weight, bias)
+            .unflatten(-1, (self.num_heads, -1))
+            .transpose(1, 2)
+            for layer, bias in (
+                (self.q_proj, self.q_bias),
+                (self.k_proj, None),
+                (self.v_proj, self.v_bias),
+            )
+        )
+        query, key = (_rotate(t, table).type_as(value) for t in (query, key))
+        x = F.scaled_dot_product_attention(query, key, value)
+        return self.proj(x.transpose(1, 2).flatten(2))
+
+
+class _SwiGLU(nn.Module):
+    """Gated feed-forward network with a norm before its last layer."""
+
+    def __init__(self, embed_dims: int) -> None:
+        super().__init__()
+        width = int(embed_dims * 4 * 2 / 3)
+        self.w1 = nn.Linear(embed_dims, width)
+        self.w2 = nn.Linear(embed_dims, width)
+        self.ffn_ln = nn.LayerNorm(width, eps=_EPS)
+        self.w3 = nn.Linear(width, embed_dims)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.w3(self.ffn_ln(F.silu(self.w1(x)) * self.w2(x)))
+
+
+class _Block(nn.Module):
+    """Pre-norm transformer layer on a map, in windows or on the whole."""
+
+    # Marks what can be checkpointed, as in the blocks of the hosts.
+    with_cp = False
+
+    def __init__(
+        self,
+        embed_dims: int,
+        num_heads: int,
+        window_size: int,
+        drop_path_rate: float,
+    ) -> None:
+        super().__init__()
+        # 0 for the whole map.
+        self.window_size = window_size
+        self.norm1 = nn.LayerNorm(embed_dims, eps=_EPS)
+        self.attn = _Attention(embed_dims, num_heads)
+        self.drop_path = DropPath(drop_path_rate)
+        self.norm2 = nn.LayerNorm(embed_dims, eps=_EPS)
+        self.mlp = _SwiGLU(embed_dims)
+
+    def forward(self, x: Tensor, table: tuple[Tensor, Tensor]) -> Tensor:
+        """``(N, H, W, C)`` to the same."""
+        normed = self.norm1(x)
+        if self.window_size:
+            attended = self._in_windows(normed, table)
+        else:
+            attended = self.attn(normed.flatten(1, 2), table).view_as(x)
+        x = x + self.drop_path(attended)
+        return x + self.drop_path(self.mlp(self.norm2(x)))
+
+    def _in_windows(self, x: Tensor, table: tuple[Tensor, Tensor]) -> Tensor:
+        """Attention in each window.
+
+        Zeros fill the windows at the right and at the bottom; as in the
+        public module their tokens take part in the attention.
+        """
+        side, (height, width) = self.window_size, x.shape[1:3]
+        x = F.pad(x, (0, 0, 0, -width % side, 0, -height % side))
+        x = x.unflatten(1, (-1, side)).unflatten(3, (-1, side)).transpose(2, 3)
+        windows = x.flatten(0, 2).flatten(1, 2)
+        x = self.attn(windows, table).view_as(x)
+        x = x.transpose(2, 3).flatten(3, 4).flatten(1, 2)
+        return x[:, :height, :width]
+
+
+@MODELS.register_module()
+class EVA02ViT(BaseModule):
+    """Vision Transformer of EVA-02, with windows and global blocks.
+
+    Most blocks look at windows of the map, some at all of it. Positions are
+    rotary embeddings of the windows and of the whole map, which are computed
+    for any size, and learned ones, which are interpolated. Sides of pictures
+    need not be multiples of those of a window: zeros fill it up.
+
+    Names in the state dict are those of ``ViT`` of Sense-X/Co-DETR. Its
+    tables of rotary embeddings (``rope_win``, ``rope_glb``, ``attn.rope``) are
+    no part of the state dict here, and are left out of one that is loaded.
+    Position embeddings of another grid, and patches of another size, are
+    interpolated when they are loaded.
+
+    Args:
+        arch: ``'tiny'``, ``'small'``, ``'base'``, ``'large'``, or a dict with
+            ``embed_dims``, ``num_layers`` and ``num_heads``.
+        window_size: Patches on a side of a window, from 1.
+        global_indices: Blocks that look at the whole map, from 0; by default
+            every fourth one. The last one is among them in all published
+            models.
+        pretrain_img_size: Pixels on a side of the square pictures of the
+            position embeddings.
+        in_channels: Of the pictures.
+        drop_path_rate: Chance, in [0, 1), that a picture skips a branch of
+            the last block, growing from 0 at the first one.
+        with_cp: Number of leading blocks whose activations are computed again
+            in the backward pass; True for all. Never reentrant.
+        frozen_stages: Number of leading blocks that get no gradients, as does
+            what is before them; if all are frozen, the last norm is, too. 0
+            freezes only what is before the blocks, -1 nothing.
+        init_cfg: ``dict(type='Pretrained', checkpoint=...)`` loads weights.
+
+    Raises:
+        ValueError: If an argument is out of range.
+
+    Source:
+        EVA-02, arXiv 2303.11331; ViTDet, arXiv 2203.16527. Compatible with
+        ``mmdet/models/backbones/vit.py`` of Sense-X/Co-DETR.
+
+    Examples:
+        >>> arch = dict(embed_dims=32, num_layers=2, num_heads=2)
+        >>> model = EVA02ViT(arch, window_size=3, global_indices=[1])
+        >>> [output.shape for output in model(torch.zeros(1, 3, 64, 112))]
+        [torch.Size([1, 32, 4, 7])]
+    """
+
+    def __init__(
+        self,
+        arch: str | Mapping[str, int] = 'large',
+        window_size: int = 24,
+        global_indices: Sequence[int] | None = None,
+        pretrain_img_size: int = 512,
+        in_channels: int = 3,
+        drop_path_rate: float = 0.0,
+        with_cp: bool | int = False,
+        frozen_stages: int = -1,
+        init_cfg: dict | None = None,
+    ) -> None:
+        super().__init__(init_cfg)
+        channels, depth, heads = _architecture(arch)
+        if window_size < 1:
+            raise ValueError(
+                f'window_size must be at least 1, got {window_size}'
+            )
+        if global_indices is None:
+            global_indices = range(3, depth, 4)
+        if not set(global_indices) <= set(range(depth)):
+            raise ValueError(
+                f'global_indices must be in [0, {depth}), got '
+                f'{list(global_indices)}'
+            )
+        if pretrain_img_size < _PATCH or pretrain_img_size % _PATCH:
+            raise ValueError(
+                f'pretrain_img_size must be a multiple of {_PATCH}, got '
+                f'{pretrain_img_size}'
+            )
+        if not -1 <= frozen_stages <= depth:
+            raise ValueError(
+                f'frozen_stages must be in [-1, {depth}], got {frozen_stages}'
+            )
+        self.embed_dims, self.frozen_stages = channels, frozen_stages
+        self.window_size, self._head_dims = window_size, channels // heads
+        self.grid = (pretrain_img_size // _PATCH,) * 2
+
+        self.patch_embed = nn.Module()
+        self.patch_embed.proj = nn.Conv2d(
+            in_channels, channels, _PATCH, stride=_PATCH
+        )
+        # The first one was that of a class token.
+        self.pos_embed = nn.Parameter(
+            torch.zeros(1, 1 + self.grid[0] ** 2, channels)
+        )
+        rates = torch.linspace(0, drop_path_rate, depth, device='cpu')
+        self.blocks = nn.ModuleList(
+            _Block(
+                channels,
+                heads,
+                0 if index in global_indices else window_size,
+                rate,
+            )
+            for index, rate in enumerate(rates.tolist())
+        )
+        self.out_norm = nn.LayerNorm(channels)
+        nn.init.trunc_normal_(self.pos_embed, std=0.02)
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.trunc_normal_(module.weight, std=0.02)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+        checkpoint_modules(self.blocks, with_cp, 'EVA02ViT')
+        for module in self._frozen_modules():
+            module.requires_grad_(False)
+        self.pos_embed.requires_grad_(frozen_stages < 0)
+        self._register_load_state_dict_pre_hook(self._fit_state_dict)
+
+    def _fit_state_dict(
+        self, state_dict: dict, prefix: str, *_: object
+    ) -> None:
+        for key in [k for k in state_dict if k.startswith(prefix)]:
+            if key.endswith(_ROTARY_BUFFERS):
+                del state_dict[key]
+        key = f'{prefix}pos_embed'
+        if key in state_dict:
+            state_dict[key] = fit_positions(
+                state_dict[key], self.grid, 1, key
+            )
+        key = f'{prefix}patch_embed.proj.weight'
+        weight = state_dict.get(key)
+        if weight is not None and weight.shape[-2:] != (_PATCH, _PATCH):
+            state_dict[key] = F.interpolate(
+                weight.float(), (_PATCH, _PATCH), mode='bicubic'
+            ).type_as(weight)
+
+    def _frozen_modules(self) -> list[nn.Module]:
+        if self.frozen_stages < 0:
+            return []
+        frozen = [self.patch_embed, *self.blocks[: self.frozen_stages]]
+        if self.frozen_stages == len(self.blocks):
+            frozen.append(self.out_norm)
+        return frozen
+
+    def train(self, mode: bool = True) -> 'EVA02ViT':
+        """Set the mode; what is frozen stays in evaluation."""
+        super().train(mode)
+        for module in self._frozen_modules():
+            module.eval()
+        return self
+
+    def forward(self, images: Tensor) -> tuple[Tensor]:
+        """Encode pictures.
+
+        Args:
+            images: ``(N, in_channels, height, width)``, from 16 pixels on;
+                pixels behind the last whole patch are not seen.
+
+        Returns:
+            The map of the last block, ``(N, C, H, W)``, of stride 16.
+        """
+        x = self.patch_embed.proj(images).permute(0, 2, 3, 1)
+        grid = tuple(x.shape[1:3])
+        positions = resize_positions(self.pos_embed, self.grid, grid)
+        x = x + positions[:, 1:].unflatten(1, grid)
+        sides = {0: grid, self.window_size: (self.window_size,) * 2}
+        tables = {
+            size: rotary_table(sides[size], self._head_dims, x.device)
+            for size in {block.window_size for block in self.blocks}
+        }
+        for block in self.blocks:
+            x = block(x, tables[block.window_size])
+        return (self.out_norm(x).permute(0, 3, 1, 2).contiguous(),)
+
+    def get_layer_depth(
+        self, param_name: str, prefix: str = ''
+    ) -> tuple[int, int]:
+        """Depth of a parameter, for rates that decay from layer to layer.
+
+        Args:
+            param_name: Name in the model.
+            prefix: Of the backbone in it, such as ``'backbone.'``.
+
+        Returns:
+            0 for what is before the blocks, ``index + 1`` for a block, the
+            last for all else; and how many depths there are.
+        """
+        depths = len(self.blocks) + 2
+        name = param_name.removeprefix(prefix)
+        if not param_name.startswith(prefix):
+            return depths - 1, depths
+        if name.startswith(('pos_embed', 'patch_embed')):
+            return 0, depths
+        if name.startswith('blocks.'):
+            return int(name.split('.')[1]) + 1, depths
+        return depths - 1, depths
+
+
+def _architecture(arch: str | Mapping[str, int]) -> tuple[int, int, int]:
+    """Channels, number of blocks and of heads."""
+    if isinstance(arch, str) and arch in _ARCHITECTURES:
+        return _ARCHITECTURES[arch]
+    if not isinstance(arch, Mapping) or not set(_KEYS) <= set(arch):
+        raise ValueError(
+            f'arch must be one of {tuple(_ARCHITECTURES)} or a dict with '
+            f'{_KEYS}, got {arch!r}'
+        )
+    channels, depth, heads = (arch[key] for key in _KEYS)
+    if channels % heads or channels // heads % 4:
+        raise ValueError(
+            'embed_dims of arch must be num_heads times a multiple of 4, got '
+            f'{channels} and {heads}'
+        )
+    return channels, depth, heads

@@ -1,0 +1,143 @@
+"""EVA-02's backbone and its neck, against the recorded public modules."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from mmengine.optim import build_optim_wrapper
+from torch.testing import assert_close
+
+from mmext.models import EVA02ViT, SimpleFeaturePyramid
+from mmext.models.checkpointing.checkpoint import is_checkpointed
+
+ORACLES = Path(__file__).parents[1] / 'oracles'
+ARCH = dict(embed_dims=64, num_layers=3, num_heads=1)
+
+
+@pytest.fixture(scope='module')
+def recorded():
+    return torch.load(ORACLES / 'eva02_vit.pt', weights_only=True)
+
+
+def vit(**kwargs) -> EVA02ViT:
+    options = dict(window_size=3, global_indices=[2], pretrain_img_size=64)
+    options |= dict(in_channels=1)
+    return EVA02ViT(**{'arch': ARCH, **options, **kwargs})
+
+
+def load(model, record):
+    state = {key: value.float() for key, value in record['state'].items()}
+    model.load_state_dict(state, strict=True)
+    return model
+
+
+def check(model, record, call):
+    inputs = [x.clone().requires_grad_() for x in record['inputs']]
+    outputs = [call(x) for x in inputs]
+    assert_close(
+        [list(out) for out in outputs],
+        record['outputs'],
+        rtol=1e-5,
+        atol=1e-5,
+    )
+    loss = sum((t * t.detach().cos()).sum() for out in outputs for t in out)
+    loss.backward()
+    gradients = {k: p.grad for k, p in model.named_parameters()}
+    scale = {k: g.abs().max() for k, g in record['gradients'].items()}
+    for name, gradient in record['gradients'].items():
+        assert_close(
+            gradients.pop(name) / scale[name],
+            gradient / scale[name],
+            rtol=1e-4,
+            atol=1e-4,
+            msg=lambda text, name=name: f'{name}: {text}',
+        )
+    assert not gradients
+    for one, other in zip(inputs, record['input_gradients']):
+        assert_close(one.grad, other, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize('with_cp', [False, 2, True])
+def test_public_backbone(recorded, with_cp):
+    model = load(vit(with_cp=with_cp), recorded['vit'])
+    assert sum(map(is_checkpointed, model.blocks)) == {True: 3}.get(
+        with_cp, int(with_cp)
+    )
+    check(model, recorded['vit'], model)
+
+
+def test_public_backbone_with_a_stored_table(recorded):
+    """Large-scale jittering: its state dict has tables that are left out."""
+    model, record = load(vit(), recorded['vit']), recorded['lsj']
+    assert all('rope' in key for key in record['keys'])
+    assert_close(
+        model(record['inputs'])[0], record['outputs'], rtol=1e-5, atol=1e-5
+    )
+
+
+def test_public_neck(recorded):
+    model = load(SimpleFeaturePyramid([16], 8), recorded['sfp'])
+    check(model, recorded['sfp'], lambda x: model([x]))
+    four = SimpleFeaturePyramid(16, 8, num_outs=4)
+    maps = four([torch.zeros(1, 16, 5, 7)])
+    sizes = [tuple(m.shape[1:]) for m in maps]
+    assert sizes == [(8, 10, 14), (8, 5, 7), (8, 3, 4), (8, 2, 2)]
+
+
+@pytest.mark.parametrize(
+    ('kwargs', 'text'),
+    [
+        (dict(arch='giant'), 'arch must be one of'),
+        (dict(arch={'depth': 1}), 'arch must be one of'),
+        (dict(arch=ARCH | {'num_heads': 3}), 'embed_dims of arch must be'),
+        (dict(window_size=0), 'window_size must be at least 1'),
+        (dict(global_indices=[3]), r'global_indices must be in \[0, 3\)'),
+        (dict(pretrain_img_size=50), 'pretrain_img_size must be a multiple'),
+        (dict(frozen_stages=4), r'frozen_stages must be in \[-1, 3\]'),
+        (dict(with_cp=4), 'with_cp'),
+    ],
+)
+def test_wrong_arguments(kwargs, text):
+    with pytest.raises(ValueError, match=text):
+        vit(**kwargs)
+
+
+@pytest.mark.parametrize(
+    ('args', 'text'),
+    [
+        (([8, 16], 4), 'in_channels must be of one map'),
+        ((6, 4), 'in_channels must be a multiple of 4'),
+        ((8, 4, 3), 'num_outs must be 4 or 5'),
+    ],
+)
+def test_wrong_arguments_of_the_neck(args, text):
+    with pytest.raises(ValueError, match=text):
+        SimpleFeaturePyramid(*args)
+
+
+def test_frozen_blocks_stay_as_they_are():
+    model = vit(frozen_stages=2).train()
+    model(torch.randn(1, 1, 48, 48))[0].square().mean().backward()
+    trained = {k for k, p in model.named_parameters() if p.grad is not None}
+    assert trained == {
+        k
+        for k, _ in model.named_parameters()
+        if k.startswith(('blocks.2.', 'out_norm.'))
+    }
+    assert not any(block.training for block in model.blocks[:2])
+
+
+def test_positions_and_patches_of_another_size():
+    """Pre-trained weights of 14 pixels a patch, and of another grid."""
+    model = vit()
+    state = model.state_dict()
+    state['pos_embed'] = torch.ones(1, 1 + 49, 64)
+    state['patch_embed.proj.weight'] = torch.ones(64, 1, 14, 14)
+    model.load_state_dict(state)
+    assert_close(model.pos_embed, torch.ones(1, 17, 64))
+    assert_close(
+        model.patch_embed.proj.weight, torch.ones(64, 1, 16, 16)
+    )
+    state['pos_embed'] = torch.ones(1, 8, 64)
+    with pytest.raises(ValueError, match='pos_embed must hold 1 class token'):
+        model.load_state_dict(state)
