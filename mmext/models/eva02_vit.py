@@ -297,9 +297,7 @@ class EVA02ViT(BaseModule):
                 del state_dict[key]
         key = f'{prefix}pos_embed'
         if key in state_dict:
-            state_dict[key] = fit_positions(
-                state_dict[key], self.grid, 1, key
-            )
+            state_dict[key] = fit_positions(state_dict[key], self.grid, 1, key)
         key = f'{prefix}patch_embed.proj.weight'
         weight = state_dict.get(key)
         if weight is not None and weight.shape[-2:] != (_PATCH, _PATCH):

@@ -27,11 +27,9 @@ def reduce_model(model: dict) -> dict:
     channels = _reduce_backbone(
         model['backbone'], model['neck']['in_channels']
     )
-    model['neck'].update(
-        in_channels=channels,
-        out_channels=CHANNELS,
-        norm_cfg={'type': 'GN', 'num_groups': 8},
-    )
+    model['neck'].update(in_channels=channels, out_channels=CHANNELS)
+    if 'norm_cfg' in model['neck']:
+        model['neck']['norm_cfg'] = {'type': 'GN', 'num_groups': 8}
     for augment in model['data_preprocessor'].get('batch_augments') or []:
         augment['size'] = CANVAS
     _reduce_query_head(model['query_head'])
@@ -41,6 +39,8 @@ def reduce_model(model: dict) -> dict:
         head['bbox_head'].update(
             in_channels=CHANNELS, fc_out_channels=CHANNELS
         )
+        if 'conv_out_channels' in head['bbox_head']:
+            head['bbox_head']['conv_out_channels'] = CHANNELS
         if 'mask_head' in head:
             head['mask_roi_extractor']['out_channels'] = CHANNELS
             head['mask_head'].update(
@@ -74,6 +74,13 @@ def _reduce_backbone(backbone: dict, channels: list[int]) -> list[int]:
         backbone.update(depth=18, base_channels=4, stem_channels=4)
         if backbone['norm_cfg']['type'] == 'GN':
             backbone['norm_cfg']['num_groups'] = 2
+    elif backbone['type'] == 'mmext.EVA02ViT':
+        backbone.update(
+            arch={'embed_dims': 16, 'num_layers': 2, 'num_heads': 2},
+            window_size=3,
+            global_indices=[1],
+        )
+        return [16]
     else:
         return channels
     return [widths[i] for i in backbone['out_indices']]

@@ -4,11 +4,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers.reduce_config import reduce_model, state_spec
+from mmengine import Config
 from mmengine.optim import build_optim_wrapper
+from mmengine.registry import MODELS
 from torch.testing import assert_close
 
+import mmext
 from mmext.models import EVA02ViT, SimpleFeaturePyramid
 from mmext.models.checkpointing.checkpoint import is_checkpointed
+from mmext.models.co_dino import convert_codetr_state_dict
 
 ORACLES = Path(__file__).parents[1] / 'oracles'
 ARCH = dict(embed_dims=64, num_layers=3, num_heads=1)
@@ -135,9 +140,87 @@ def test_positions_and_patches_of_another_size():
     state['patch_embed.proj.weight'] = torch.ones(64, 1, 14, 14)
     model.load_state_dict(state)
     assert_close(model.pos_embed, torch.ones(1, 17, 64))
-    assert_close(
-        model.patch_embed.proj.weight, torch.ones(64, 1, 16, 16)
-    )
+    assert_close(model.patch_embed.proj.weight, torch.ones(64, 1, 16, 16))
     state['pos_embed'] = torch.ones(1, 8, 64)
     with pytest.raises(ValueError, match='pos_embed must hold 1 class token'):
         model.load_state_dict(state)
+
+
+@pytest.fixture(scope='module')
+def config():
+    return Config.fromfile(
+        mmext.config_path('co_dino/co_dino_5scale_vit_l_16xb1_1x_coco.py')
+    )
+
+
+def test_published_detector_has_our_tensors(config):
+    spec = state_spec(config.to_dict()['model'])
+    text = (ORACLES / 'codetr_vit_l_keys.tsv').read_text()
+    shapes = dict(line.split('\t') for line in text.splitlines())
+    shapes = convert_codetr_state_dict(shapes, own_keys=set(spec))
+    assert {key: shape for key, (shape, _) in spec.items()} == {
+        key: shape for key, shape in shapes.items() if 'rope' not in key
+    }
+
+
+def test_published_layout_loads(config):
+    """Names of the public project, its tables of rotary embeddings too."""
+    model = MODELS.build(reduce_model(config.to_dict()['model']))
+    state = {
+        f'module.{key.replace(".dn_generator", "")}': torch.randn_like(value)
+        for key, value in model.state_dict().items()
+    }
+    for place in ('rope_win', 'blocks.0.attn.rope'):
+        for name in ('freqs_cos', 'freqs_sin'):
+            state[f'module.backbone.{place}.{name}'] = torch.ones(9, 8)
+    model.load_state_dict(state, strict=True)
+    for key in ('backbone.patch_embed.proj.weight', 'neck.p6.1.weight'):
+        assert torch.equal(model.state_dict()[key], state[f'module.{key}'])
+
+
+def test_rates_are_the_recorded_ones(config):
+    """Layer-wise decay, of each parameter of the published detector."""
+    with torch.device('meta'):
+        model = MODELS.build(config.to_dict()['model'])
+    wrapper = config.optim_wrapper.to_dict()
+    # A fused step needs values.
+    wrapper['optimizer']['foreach'] = True
+    wrapper = build_optim_wrapper(model, wrapper)
+    rates = {
+        id(parameter): (group['lr'], group['weight_decay'])
+        for group in wrapper.optimizer.param_groups
+        for parameter in group['params']
+    }
+    assert len(wrapper.optimizer.param_groups) == 52
+    text = (ORACLES / 'codetr_vit_l_rates.tsv').read_text()
+    rows = [line.split('\t') for line in text.splitlines()]
+    names = {name for name, _ in model.named_parameters()}
+    expected = convert_codetr_state_dict(
+        {row[0]: (float(row[1]), float(row[2])) for row in rows},
+        own_keys=names,
+    )
+    # The recorded model has a mask head as well.
+    assert names <= set(expected)
+    assert {
+        name: pytest.approx(expected[name], rel=1e-6) for name in names
+    } == {name: rates[id(p)] for name, p in model.named_parameters()}
+
+
+@pytest.mark.parametrize(
+    ('backbone', 'settings', 'text'),
+    [
+        (torch.nn.Identity(), dict(), 'needs a backbone with get_layer_depth'),
+        (vit(), dict(bias_lr_mult=2.0), 'the only key of paramwise_cfg'),
+        (vit(), dict(layer_decay_rate=0.0), r'must be in \(0, 1\]'),
+    ],
+)
+def test_decay_that_cannot_be(backbone, settings, text):
+    model = torch.nn.Sequential()
+    model.backbone = backbone
+    cfg = dict(
+        constructor='mmext.MergedOptimWrapperConstructor',
+        optimizer=dict(type='SGD', lr=1.0),
+        paramwise_cfg=dict(layer_decay_rate=0.8) | settings,
+    )
+    with pytest.raises(ValueError, match=text):
+        build_optim_wrapper(model, cfg)

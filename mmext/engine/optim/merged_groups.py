@@ -43,14 +43,19 @@ class MergedOptimWrapperConstructor(DefaultOptimWrapperConstructor):
         optim_wrapper_cfg: Config of the optimizer wrapper, with
             ``optimizer``.
         paramwise_cfg: Settings per parameter, see MMEngine's constructor.
+            Or ``dict(layer_decay_rate=0.8)``: the learning rate of a layer
+            of the backbone is that of the next one times so much, and
+            vectors and biases have no weight decay, as is usual for Vision
+            Transformers. The backbone needs ``get_layer_depth``.
     """
 
     def __call__(self, model: nn.Module) -> OptimWrapper:
         """Build the optimizer wrapper of a model, on the device it is on.
 
         Raises:
-            ValueError: By ``load_state_dict`` of its optimizer, if the state
-                has another number of groups.
+            ValueError: If ``layer_decay_rate`` cannot be used; by
+                ``load_state_dict`` of its optimizer, if the state has
+                another number of groups.
         """
         if self._can_fuse(model):
             self.optimizer_cfg = self.optimizer_cfg.copy()
@@ -69,7 +74,10 @@ class MergedOptimWrapperConstructor(DefaultOptimWrapperConstructor):
         is_dcn_module: int | float | None = None,
     ) -> None:
         """Add the groups of a module's parameters to ``params``, in place."""
-        super().add_params(params, module, prefix, is_dcn_module)
+        if 'layer_decay_rate' in self.paramwise_cfg:
+            self._add_by_layer(params, module)
+        else:
+            super().add_params(params, module, prefix, is_dcn_module)
         if prefix:
             return
         every = [id(item) for group in params for item in group['params']]
@@ -87,6 +95,35 @@ class MergedOptimWrapperConstructor(DefaultOptimWrapperConstructor):
             'current',
         )
         params[:] = merged
+
+    def _add_by_layer(
+        self, params: list[dict[str, Any]], module: nn.Module
+    ) -> None:
+        """A group of each parameter, by its layer of the backbone."""
+        rate = self.paramwise_cfg['layer_decay_rate']
+        depth_of = getattr(module.backbone, 'get_layer_depth', None)
+        if len(self.paramwise_cfg) > 1 or not 0 < rate <= 1:
+            raise ValueError(
+                'layer_decay_rate must be in (0, 1] and the only key of '
+                f'paramwise_cfg, got {dict(self.paramwise_cfg)}'
+            )
+        if depth_of is None:
+            raise ValueError(
+                'layer_decay_rate needs a backbone with get_layer_depth, such '
+                'as mmext.EVA02ViT or mmext.MAEViT, got '
+                f'{type(module.backbone).__name__}'
+            )
+        for name, parameter in module.named_parameters():
+            depth, depths = depth_of(name, 'backbone.')
+            decays = parameter.dim() != 1 and not name.endswith('.bias')
+            if parameter.requires_grad:
+                params.append(
+                    {
+                        'params': [parameter],
+                        'lr': self.base_lr * rate ** (depths - depth - 1),
+                        'weight_decay': self.base_wd if decays else 0.0,
+                    }
+                )
 
     def _can_fuse(self, model: nn.Module) -> bool:
         """Whether the optimizer can step fused, where no config says it."""

@@ -181,12 +181,15 @@ def paramwise(subject: Subject) -> Iterator[Finding]:
     constructor = plain_name(wrapper.get('constructor'))
     if constructor not in _CONSTRUCTORS:
         return
+    known = _PARAMWISE
+    if constructor == 'MergedOptimWrapperConstructor':
+        known += ('layer_decay_rate',)
     for key in settings:
-        if key not in _PARAMWISE and not str(key).startswith('_'):
+        if key not in known and not str(key).startswith('_'):
             path = ('optim_wrapper', 'paramwise_cfg', key)
-            sure = sure_name(str(key), _PARAMWISE)
+            sure = sure_name(str(key), known)
             yield new_finding(
-                f'paramwise_cfg.{key} is none of {list(_PARAMWISE)}: '
+                f'paramwise_cfg.{key} is none of {list(known)}: '
                 'nothing reads it',
                 path=path,
                 **subject.renaming(path, sure),
