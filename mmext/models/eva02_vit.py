@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from mmcv.cnn.bricks import DropPath
 from mmengine.model import BaseModule
+from mmengine.runner import CheckpointLoader
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -29,6 +30,8 @@ _PATCH = 16
 # of other grids are scaled to this range.
 _ROTARY_SIDE = 16
 _THETA = 10000.0
+# Where files of EVA-02 and of detectors have their weights.
+_WRAPPERS = ('model_ema', 'state_dict', 'model', 'module')
 # Buffers of the public module, which are computed here.
 _ROTARY_BUFFERS = ('freqs_cos', 'freqs_sin')
 
@@ -204,7 +207,8 @@ class EVA02ViT(BaseModule):
         frozen_stages: Number of leading blocks that get no gradients, as does
             what is before them; if all are frozen, the last norm is, too. 0
             freezes only what is before the blocks, -1 nothing.
-        init_cfg: ``dict(type='Pretrained', checkpoint=...)`` loads weights.
+        init_cfg: ``dict(type='Pretrained', checkpoint=...)`` loads weights of
+            EVA-02, or of the backbone of a detector.
 
     Raises:
         ValueError: If an argument is out of range.
@@ -304,6 +308,36 @@ class EVA02ViT(BaseModule):
             state_dict[key] = F.interpolate(
                 weight.float(), (_PATCH, _PATCH), mode='bicubic'
             ).type_as(weight)
+
+    def init_weights(self) -> None:
+        """Load what ``init_cfg`` names; else weights stay as constructed.
+
+        Raises:
+            ValueError: If the file holds no tensor of this backbone.
+        """
+        cfg = self.init_cfg
+        if not isinstance(cfg, Mapping) or cfg.get('type') != 'Pretrained':
+            super().init_weights()
+            return
+        content = CheckpointLoader.load_checkpoint(
+            cfg['checkpoint'], map_location='cpu', logger='current'
+        )
+        name = next((n for n in _WRAPPERS if n in content), None)
+        state = content if name is None else content[name]
+        for prefix in ('module.', 'backbone.'):
+            if any(key.startswith(prefix) for key in state):
+                state = {
+                    key.removeprefix(prefix): value
+                    for key, value in state.items()
+                    if key.startswith(prefix)
+                }
+        if not set(state) & set(self.state_dict()):
+            raise ValueError(
+                f'checkpoint of init_cfg must hold tensors of EVA02ViT, got '
+                f'{list(state)[:3]} in {cfg["checkpoint"]}'
+            )
+        self.load_state_dict(state, strict=False)
+        self._is_init = True
 
     def _frozen_modules(self) -> list[nn.Module]:
         if self.frozen_stages < 0:

@@ -146,6 +146,24 @@ def test_positions_and_patches_of_another_size():
         model.load_state_dict(state)
 
 
+@pytest.mark.parametrize(
+    ('name', 'prefix'),
+    [('model', ''), ('module', ''), ('state_dict', 'module.backbone.')],
+)
+def test_weights_of_a_file(tmp_path, name, prefix):
+    file, saved = tmp_path / 'eva02.pt', vit().state_dict()
+    state = {prefix + key: value for key, value in saved.items()}
+    state[f'{prefix}blocks.0.attn.rope.freqs_cos'] = torch.ones(9, 64)
+    torch.save({name: {'neck.x': torch.ones(1), **state}}, file)
+    init_cfg = dict(type='Pretrained', checkpoint=str(file))
+    model = vit(init_cfg=init_cfg)
+    model.init_weights()
+    assert_close(model.state_dict(), saved)
+    torch.save({name: {'conv1.weight': torch.ones(1)}}, file)
+    with pytest.raises(ValueError, match=r"EVA02ViT, got \['conv1.weight'\]"):
+        vit(init_cfg=init_cfg).init_weights()
+
+
 @pytest.fixture(scope='module')
 def config():
     return Config.fromfile(
@@ -210,12 +228,13 @@ def test_rates_are_the_recorded_ones(config):
     ('backbone', 'settings', 'text'),
     [
         (torch.nn.Identity(), dict(), 'needs a backbone with get_layer_depth'),
+        (None, dict(), 'needs a backbone with get_layer_depth'),
         (vit(), dict(bias_lr_mult=2.0), 'the only key of paramwise_cfg'),
         (vit(), dict(layer_decay_rate=0.0), r'must be in \(0, 1\]'),
     ],
 )
 def test_decay_that_cannot_be(backbone, settings, text):
-    model = torch.nn.Sequential()
+    model = torch.nn.Sequential(torch.nn.Linear(1, 1))
     model.backbone = backbone
     cfg = dict(
         constructor='mmext.MergedOptimWrapperConstructor',

@@ -56,5 +56,16 @@ model = dict(
             loss_bbox=dict(type='mmdet.GIoULoss', loss_weight=120.0),
         )
     ),
-    test_cfg=dict(query_head=dict(max_per_img=1000)),
+    test_cfg=dict(
+        query_head=dict(max_per_img=1000),
+        rpn_head=dict(
+            nms_pre=8000,
+            max_per_img=2000,
+            nms=dict(type='nms', iou_threshold=0.9),
+        ),
+        roi_head=dict(
+            nms=dict(type='soft_nms', iou_threshold=0.5), max_per_img=1000
+        ),
+        bbox_head=dict(nms=dict(type='soft_nms', iou_threshold=0.6)),
+    ),
 )

@@ -101,7 +101,8 @@ class MergedOptimWrapperConstructor(DefaultOptimWrapperConstructor):
     ) -> None:
         """A group of each parameter, by its layer of the backbone."""
         rate = self.paramwise_cfg['layer_decay_rate']
-        depth_of = getattr(module.backbone, 'get_layer_depth', None)
+        backbone = getattr(module, 'backbone', None)
+        depth_of = getattr(backbone, 'get_layer_depth', None)
         if len(self.paramwise_cfg) > 1 or not 0 < rate <= 1:
             raise ValueError(
                 'layer_decay_rate must be in (0, 1] and the only key of '
@@ -110,8 +111,7 @@ class MergedOptimWrapperConstructor(DefaultOptimWrapperConstructor):
         if depth_of is None:
             raise ValueError(
                 'layer_decay_rate needs a backbone with get_layer_depth, such '
-                'as mmext.EVA02ViT or mmext.MAEViT, got '
-                f'{type(module.backbone).__name__}'
+                f'as mmext.EVA02ViT or mmext.MAEViT, got {backbone}'
             )
         for name, parameter in module.named_parameters():
             depth, depths = depth_of(name, 'backbone.')
