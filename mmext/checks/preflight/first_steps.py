@@ -120,6 +120,11 @@ def _run(
     """Make batches and train on them; say what was not built, or changed."""
     built, notes = result.built, []
     result.notes += built.notes
+    if cfg.get('train_cfg', ...) is None:
+        result.not_done.append(
+            'no step was run: the config has no training (train_cfg is None)'
+        )
+        return
     if built.optim_failure is not None:
         failure = Failure(('optim_wrapper',), built.optim_failure)
         result.failures.append(failure)

@@ -64,6 +64,20 @@ def test_clean(clean, tmp_path):
     assert b'Preflight' in (tmp_path / 'a.html').read_bytes()
 
 
+def test_a_config_of_an_evaluation(child):
+    none = '\n'.join(
+        f'{name} = None'
+        for name in (
+            *('train_cfg', 'train_dataloader', 'optim_wrapper'),
+            'param_scheduler',
+        )
+    )
+    code, text = run(child(none))
+    # Nothing was proved.
+    assert code == 2
+    assert 'no step was run: the config has no training' in text
+
+
 def test_what_is_printed_and_warned_meanwhile(clean, monkeypatch, capfd):
     """The verdict is first; all of it is in the report."""
 
