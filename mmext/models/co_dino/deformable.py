@@ -175,9 +175,12 @@ class CoDeformDETRHead(CoDINOHead):
         num_classes: ``K``.
         transformer: As of :class:`~mmext.models.CoDINOHead`, by default of
             type ``mmext.CoDeformableTransformer``.
+        dn_cfg: None; there is no denoising.
         num_queries: ``Q``.
-        **kwargs: As of :class:`~mmext.models.CoDINOHead`, without ``dn_cfg``:
-            there is no denoising.
+        **kwargs: As of :class:`~mmext.models.CoDINOHead`.
+
+    Raises:
+        ValueError: If there is a ``dn_cfg``.
 
     Source:
         CO-DETR, arXiv 2211.12860. Same state dict as the public head of this
@@ -190,12 +193,18 @@ class CoDeformDETRHead(CoDINOHead):
         self,
         num_classes: int,
         transformer: dict,
+        dn_cfg: None = None,
         *,
         num_queries: int = 300,
         **kwargs: Any,
     ) -> None:
+        if dn_cfg is not None:
+            raise ValueError(
+                f'dn_cfg must be None, got {dn_cfg!r}: Co-Deformable-DETR '
+                'has no denoising; set query_head.dn_cfg=None'
+            )
         super().__init__(
-            num_classes, transformer, None, num_queries=num_queries, **kwargs
+            num_classes, transformer, dn_cfg, num_queries=num_queries, **kwargs
         )
 
     def _match(
