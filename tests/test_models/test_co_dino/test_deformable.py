@@ -23,7 +23,11 @@ from helpers.tiny_co_dino import (
 from mmdet.structures import DetDataSample
 from mmengine.structures import InstanceData
 
-from mmext.models.co_dino import convert_codetr_state_dict
+from mmext.models.co_dino import (
+    CoDeformableTransformer,
+    CoDeformDETRHead,
+    convert_codetr_state_dict,
+)
 
 ORACLES = Path(__file__).parents[2] / 'oracles'
 BASE = 'co_deformable_detr_r50'
@@ -81,6 +85,8 @@ def _samples(record: dict) -> list[DetDataSample]:
 def model(record: dict) -> torch.nn.Module:
     """The model after a training step from the recorded maps."""
     model = build_tiny(base=BASE, **RECORDED)
+    assert type(model.query_head) is CoDeformDETRHead
+    assert type(model.query_head.transformer) is CoDeformableTransformer
     state = convert_codetr_state_dict(record['state_dict'])
     given = {k for k in model.state_dict() if not k.startswith('backbone.')}
     given = {key for key in given if not key.startswith('neck.')}
