@@ -37,7 +37,7 @@ def reduced(name: str) -> Config:
     if name.startswith('mae/'):
         return reduced_mae(cfg)
     part = reduce_semantic_config
-    if name.startswith('co_dino/'):
+    if name.startswith(('co_dino/', 'co_deformable_detr/')):
         part = reduce_config
     cfg.model = part.reduce_model(cfg.to_dict()['model'])
     return cfg

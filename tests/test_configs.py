@@ -38,7 +38,8 @@ FUNCTIONS = {'CAGrad', 'RoIAlign', 'nms', 'soft_nms'}
 SIZE = (64, 80)
 
 every_shipped = pytest.mark.parametrize('name', SHIPPED)
-CO_DINO = [name for name in SHIPPED if name.startswith('co_dino/')]
+CO_DETR = ('co_dino/', 'co_deformable_detr/')
+CO_DINO = [name for name in SHIPPED if name.startswith(CO_DETR)]
 every_co_dino = pytest.mark.parametrize('name', CO_DINO)
 
 
@@ -381,5 +382,5 @@ def test_full_size_builds(name):
     """All tensors of the real model; none of them allocated."""
     spec = state_spec(load(name).to_dict()['model'])
     count = load(name).model.num_classes
-    label = 'query_head.dn_generator.label_embedding.weight'
-    assert spec[label][0].startswith(f'({count}, ')
+    branch = 'query_head.cls_branches.0.weight'
+    assert spec[branch][0].startswith(f'({count}, ')

@@ -89,7 +89,8 @@ def _reduce_backbone(backbone: dict, channels: list[int]) -> list[int]:
 def _reduce_query_head(head: dict) -> None:
     head.update(num_queries=20, max_co_queries=20)
     head['positional_encoding']['num_feats'] = CHANNELS // 2
-    head['dn_cfg']['group_cfg']['num_dn_queries'] = 8
+    if head['dn_cfg'] is not None:
+        head['dn_cfg']['group_cfg']['num_dn_queries'] = 8
     transformer = head['transformer']
     transformer['embed_dims'] = CHANNELS
     for name, num_layers in (('encoder', 1), ('decoder', 2)):

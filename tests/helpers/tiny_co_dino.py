@@ -32,10 +32,12 @@ def tiny_model_cfg(base: str = '5scale_r50', **overrides) -> dict:
     """A model's config, reduced to widths of 32.
 
     Args:
-        base: Which of ``configs/_base_/models/co_dino_*.py``.
+        base: Which of ``configs/_base_/models/co_*.py``, without its
+            ``co_dino_``.
         **overrides: Merged over it, nested dicts included.
     """
-    path = mmext.config_path(f'_base_/models/co_dino_{base}.py')
+    base = base if base.startswith('co_') else f'co_dino_{base}'
+    path = mmext.config_path(f'_base_/models/{base}.py')
     model = reduce_model(Config.fromfile(path).to_dict()['model'])
     model['num_classes'] = NUM_CLASSES
     model['query_head']['transformer']['encoder']['with_cp'] = False

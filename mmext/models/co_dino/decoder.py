@@ -147,10 +147,15 @@ class CoDINODecoder(BaseModule):
 
     ``dropout``: Probability in [0, 1).
 
+    Attributes:
+        reference_eps: Where logits of references are clipped.
+
     Source:
         DINO, arXiv 2203.03605. Same state dict as the public port's
         ``DinoTransformerDecoder``.
     """
+
+    reference_eps = REFERENCE_EPS
 
     def __init__(
         self,
@@ -178,14 +183,26 @@ class CoDINODecoder(BaseModule):
             )
             for _ in range(num_layers)
         )
-        self.ref_point_head = nn.Sequential(
-            nn.Linear(embed_dims * 2, embed_dims),
-            nn.ReLU(),
-            nn.Linear(embed_dims, embed_dims),
-        )
-        self.norm = nn.LayerNorm(embed_dims)
+        self._build_positions()
         self.num_checkpointed = checkpoint_modules(
             self.layers, with_cp, 'decoder'
+        )
+
+    def _build_positions(self) -> None:
+        """What turns references into positions, and the last norm."""
+        width = self.embed_dims
+        self.ref_point_head = nn.Sequential(
+            nn.Linear(width * 2, width), nn.ReLU(), nn.Linear(width, width)
+        )
+        self.norm = nn.LayerNorm(width)
+
+    def _query_pos(self, per_level: Tensor, given: Tensor | None) -> Tensor:
+        """Positions ``(B, T, C)`` of references ``(B, T, L, 4)``."""
+        encoding = coordinate_to_encoding(
+            per_level[:, :, 0], num_feats=self.embed_dims // 2
+        )
+        return self.ref_point_head(
+            encoding.to(self.ref_point_head[0].weight.dtype)
         )
 
     def forward(
@@ -202,6 +219,7 @@ class CoDINODecoder(BaseModule):
         attn_mask: Tensor | None = None,
         key_padding_mask: Tensor | None = None,
         level_sizes: Sequence[tuple[int, int]] | None = None,
+        query_pos: Tensor | None = None,
     ) -> tuple[Tensor, list[Tensor]]:
         """Decode all query groups in one pass.
 
@@ -219,6 +237,8 @@ class CoDINODecoder(BaseModule):
             attn_mask: ``(T, T)`` bool, True where attention is forbidden.
             key_padding_mask: ``(B, T)`` bool, True where a query is filler.
             level_sizes: ``spatial_shapes`` as pairs of Python integers.
+            query_pos: ``(B, T, C)``, for a subclass that is given positions
+                instead of computing them from the references.
 
         Returns:
             Two items: hidden states ``(D, B, T, C)``, normalised; and ``D +
@@ -230,15 +250,9 @@ class CoDINODecoder(BaseModule):
         hidden, all_references = [], [references]
         for layer, reg_branch in zip(self.layers, reg_branches):
             per_level = references[:, :, None] * ratios
-            encoding = coordinate_to_encoding(
-                per_level[:, :, 0], num_feats=self.embed_dims // 2
-            )
-            query_pos = self.ref_point_head(
-                encoding.to(self.ref_point_head[0].weight.dtype)
-            )
             query = layer(
                 query,
-                query_pos,
+                self._query_pos(per_level, query_pos),
                 memory,
                 per_level,
                 padding_mask,
@@ -252,7 +266,7 @@ class CoDINODecoder(BaseModule):
             with float32_region(query):
                 refined = (
                     to_float32(offsets)
-                    + inverse_sigmoid(references, eps=REFERENCE_EPS)
+                    + inverse_sigmoid(references, eps=self.reference_eps)
                 ).sigmoid()
             references = refined.detach()
             hidden.append(self.norm(query))

@@ -157,7 +157,7 @@ def group_attention_mask(
     """
     if not num_denoising and not co_sizes:
         return None
-    sizes = [num_denoising // num_groups] * num_groups
+    sizes = [num_denoising // max(num_groups, 1)] * num_groups
     sizes += [num_matching, *co_sizes]
     group = torch.cat(
         [torch.full((size,), i, device=device) for i, size in enumerate(sizes)]

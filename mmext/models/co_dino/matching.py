@@ -69,64 +69,68 @@ def read_ground_truth(
 
 def match_queries(
     assigner: object,
-    scores: Tensor,
-    boxes: Tensor,
-    batch_data_samples: Sequence[DetDataSample],
+    parts: Sequence[tuple[Tensor, Tensor, Sequence[DetDataSample]]],
     scales: Tensor,
-) -> Tensor:
-    """Match the queries of every layer and image.
+) -> list[Tensor]:
+    """Match the queries of every part, layer and image.
 
-    The costs of all layers and images travel to the host together, where
-    SciPy solves one assignment for each.
+    The costs of all of them travel to the host together, where SciPy solves
+    one assignment for each.
 
     Args:
         assigner: ``train_cfg.assigner``. Of a
             ``mmdet.HungarianAssigner`` the costs are computed for all layers
             at once; any other assigns one layer of one image at a time.
-        scores: ``(D, B, Q, K)`` float32 logits.
-        boxes: ``(D, B, Q, 4)`` float32, cx cy w h, normalised.
-        batch_data_samples: Samples with ``gt_instances``.
+        parts: Per part scores, ``(D, B, Q, K)`` float32 logits; boxes, ``(D,
+            B, Q, 4)`` float32, cx cy w h, normalised; and samples with
+            ``gt_instances``. ``D`` and ``Q`` may differ.
         scales: ``(B, 4)``, see :class:`GroundTruth`.
 
     Returns:
-        ``(D, B, Q)`` int64, the index of the matched box in its image, -1 for
-        an unmatched query.
+        Per part ``(D, B, Q)`` int64, the index of the matched box in its
+        image, -1 for an unmatched query.
 
     Raises:
         ValueError: If a cost is NaN, as SciPy says.
     """
-    depth, batch, count = scores.shape[:3]
-    pixels = bbox_cxcywh_to_xyxy(boxes.detach()) * scales[:, None]
-    scores = scores.detach()
-    if type(assigner) is not HungarianAssigner:
-        return _match_one_by_one(assigner, scores, pixels, batch_data_samples)
-    costs, sizes = [], []
-    for i, sample in enumerate(batch_data_samples):
-        predictions = InstanceData(
-            scores=scores[:, i].flatten(0, 1),
-            bboxes=pixels[:, i].flatten(0, 1),
-        )
-        sizes.append(len(sample.gt_instances))
-        if sizes[-1]:
+    one_by_one = type(assigner) is not HungarianAssigner
+    matched, costs, places = [], [], []
+    for scores, boxes, batch_data_samples in parts:
+        pixels = bbox_cxcywh_to_xyxy(boxes.detach()) * scales[:, None]
+        scores = scores.detach()
+        if one_by_one:
+            matched.append(
+                _match_one_by_one(assigner, scores, pixels, batch_data_samples)
+            )
+            continue
+        depth, batch, count = scores.shape[:3]
+        matched.append(np.full((depth, batch, count), -1, np.int64))
+        for i, sample in enumerate(batch_data_samples):
+            size = len(sample.gt_instances)
+            if not size:
+                continue
+            predictions = InstanceData(
+                scores=scores[:, i].flatten(0, 1),
+                bboxes=pixels[:, i].flatten(0, 1),
+            )
             costs.append(
                 sum(
                     cost(predictions, sample.gt_instances, sample.metainfo)
                     for cost in assigner.match_costs
                 ).flatten()
             )
-    matched = np.full((depth, batch, count), -1, np.int64)
+            places.append((matched[-1][:, i], (depth, count, size)))
+    if one_by_one:
+        return matched
     if costs:
         # Nowhere else in a step does the host wait for the decoder.
         host = torch.cat(costs).cpu().numpy()
-        start = 0
-        for i, size in enumerate(sizes):
-            stop = start + depth * count * size
-            layers = host[start:stop].reshape(depth, count, size)
-            start = stop
-            for layer in range(depth if size else 0):
-                rows, columns = linear_sum_assignment(layers[layer])
-                matched[layer, i, rows] = columns
-    return to_device(matched, scores.device)
+        ends = np.cumsum([len(cost) for cost in costs])
+        for part, (rows_of, shape) in zip(np.split(host, ends[:-1]), places):
+            for layer, layer_costs in enumerate(part.reshape(shape)):
+                rows, columns = linear_sum_assignment(layer_costs)
+                rows_of[layer, rows] = columns
+    return [to_device(part, scales.device) for part in matched]
 
 
 def _match_one_by_one(

@@ -15,7 +15,11 @@ from torch import Tensor
 from ...utils.files import atomic_path
 from ...utils.safe_load import check_paths, read_weights
 
-_LABEL_EMBEDDING = re.compile(r'query_head\.label_embedding\.')
+# Tensors of the head that are a part's here.
+_MOVED = {
+    'query_head.label_embedding.': 'query_head.dn_generator.label_embedding.',
+    'query_head.query_embedding.': 'query_head.transformer.query_embed.',
+}
 _SWIN_LAYER = re.compile(
     r'backbone\.layers\.(\d+)\.'
     r'(?=blocks\.\d+\.(?:norm[12]|attn|mlp)\.|downsample\.(?:norm|reduction)\.)'
@@ -43,6 +47,8 @@ def convert_codetr_state_dict(
     | ``steps`` of an averaged model, next to ``module.*`` | left out |
     | ``query_head.label_embedding.*`` | ``query_head.dn_generator.\
 label_embedding.*`` |
+    | ``query_head.query_embedding.*`` | ``query_head.transformer.\
+query_embed.*`` |
     | ``backbone.patch_embed.proj.*`` | ``backbone.patch_embed.projection.*`` |
     | ``backbone.layers.i.blocks.j.attn.*`` | ``backbone.stages.i.blocks.j.\
 attn.w_msa.*`` |
@@ -96,8 +102,9 @@ downsample.*``, values reordered |
 
 def _translate(key: str) -> tuple[str, Callable[[Tensor], Tensor] | None]:
     """New name of a key, and what happens to its tensor."""
-    if _LABEL_EMBEDDING.match(key):
-        return key.replace('query_head.', 'query_head.dn_generator.', 1), None
+    for there, here in _MOVED.items():
+        if key.startswith(there):
+            return here + key.removeprefix(there), None
     if _SWIN_PATCH.match(key):
         return key.replace('.proj.', '.projection.', 1), None
     if not _SWIN_LAYER.match(key):

@@ -21,13 +21,13 @@ from torch import Tensor, nn
 
 from ...registry import MODELS
 from ...utils.tensors import float32_region, smaller, to_float32
-from .decoder import REFERENCE_EPS
 from .denoising import (
     DenoisingGenerator,
     DenoisingQueries,
     group_attention_mask,
 )
 from .losses import (
+    GroupTargets,
     LayerTargets,
     box_losses,
     class_losses,
@@ -156,7 +156,7 @@ class CoDINOHead(DINOHead):
         dn_cfg: Arguments of
             :class:`~mmext.models.co_dino.denoising.DenoisingGenerator`:
             ``label_noise_scale``, ``box_noise_scale``, ``group_cfg``,
-            ``max_boxes``.
+            ``max_boxes``; None for no denoising.
         positional_encoding: Config; its width must be ``C``.
         loss_cls: Config, in the public configurations
             ``mmdet.QualityFocalLoss``, whose targets are IoUs.
@@ -184,11 +184,13 @@ class CoDINOHead(DINOHead):
         CO-DETR, arXiv 2211.12860; state dict of the port's ``CoDINOHead``.
     """
 
+    transformer_type = 'mmext.CoDINOTransformer'
+
     def __init__(
         self,
         num_classes: int,
         transformer: dict,
-        dn_cfg: dict,
+        dn_cfg: dict | None,
         *,
         num_queries: int = 900,
         max_co_queries: int = 300,
@@ -205,7 +207,7 @@ class CoDINOHead(DINOHead):
         init_cfg: dict | None = None,
     ) -> None:
         transformer = build_with(
-            {'type': 'mmext.CoDINOTransformer', **transformer},
+            {'type': self.transformer_type, **transformer},
             'head',
             num_queries=num_queries,
             num_co_heads=num_co_heads,
@@ -242,12 +244,14 @@ class CoDINOHead(DINOHead):
                 nn.Conv2d(embed_dims, embed_dims, 3, stride=2, padding=1),
                 nn.GroupNorm(32, embed_dims),
             )
-        self.dn_generator = DenoisingGenerator(
-            num_classes=num_classes,
-            embed_dims=embed_dims,
-            num_matching_queries=num_queries,
-            **dn_cfg,
-        )
+        self.dn_generator = None
+        if dn_cfg is not None:
+            self.dn_generator = DenoisingGenerator(
+                num_classes=num_classes,
+                embed_dims=embed_dims,
+                num_matching_queries=num_queries,
+                **dn_cfg,
+            )
 
     def init_weights(self) -> None:
         """Initialise branches and transformer, then what ``init_cfg`` says."""
@@ -318,7 +322,7 @@ class CoDINOHead(DINOHead):
         offsets = self.reg_branches[layer](hidden)
         with float32_region(hidden):
             boxes = to_float32(offsets) + inverse_sigmoid(
-                reference, eps=REFERENCE_EPS
+                reference, eps=self.transformer.decoder.reference_eps
             )
         return to_float32(scores), boxes.sigmoid()
 
@@ -358,7 +362,7 @@ class CoDINOHead(DINOHead):
             co_positives, truth.scales, self.num_classes, self.max_co_queries
         )
         proposals = self.propose(encoded)
-        denoising = self.dn_generator(truth)
+        denoising = self.dn_generator and self.dn_generator(truth)
         hidden, references = self._decode_groups(
             encoded, proposals, denoising, co_queries
         )
@@ -375,10 +379,7 @@ class CoDINOHead(DINOHead):
             )
             losses = self._losses(scores, boxes, decoded, truth)
             losses |= self._losses(
-                to_float32(proposals.scores)[None],
-                proposals.boxes[None],
-                proposed,
-                truth,
+                *(value[None] for value in proposals.learned), proposed, truth
             )
             return losses | self._further_losses(
                 hidden, proposals, decoded, proposed
@@ -388,34 +389,37 @@ class CoDINOHead(DINOHead):
         self,
         encoded: EncodedImage,
         proposals: Proposals,
-        denoising: DenoisingQueries,
+        denoising: DenoisingQueries | None,
         co_queries: Sequence[CoQueries],
     ) -> tuple[Tensor, list[Tensor]]:
         """Decode denoising, matching and auxiliary queries together."""
         batch, count = proposals.references.shape[:2]
-        num_denoising = denoising.references.shape[1]
         sizes = [queries.boxes.shape[1] for queries in co_queries]
         device = proposals.references.device
-        contents = [
-            denoising.contents,
-            self.transformer.content_queries(batch, count),
+        queries = [
+            self.transformer.matching_queries(proposals.references),
             *(
                 self.transformer.co_queries(queries.boxes, queries.feats, i)
                 for i, queries in enumerate(co_queries)
             ),
         ]
         references = [
-            denoising.references,
             proposals.references,
             *(queries.boxes for queries in co_queries),
         ]
+        num_denoising = num_groups = 0
+        if denoising is not None:
+            queries.insert(0, denoising.contents)
+            references.insert(0, denoising.references)
+            num_denoising = denoising.references.shape[1]
+            num_groups = denoising.num_groups
         return self.transformer.decode(
             encoded,
-            torch.cat(contents, 1),
+            torch.cat(queries, 1),
             torch.cat(references, 1),
             self.reg_branches,
             attn_mask=group_attention_mask(
-                num_denoising, denoising.num_groups, count, sizes, device
+                num_denoising, num_groups, count, sizes, device
             ),
             key_padding_mask=filler_padding_mask(
                 num_denoising + count,
@@ -431,32 +435,23 @@ class CoDINOHead(DINOHead):
         scores: Tensor,
         boxes: Tensor,
         proposals: Proposals,
-        denoising: DenoisingQueries,
+        denoising: DenoisingQueries | None,
         co_queries: Sequence[CoQueries],
         truth: GroundTruth,
         batch_data_samples: Sequence[DetDataSample],
     ) -> tuple[LayerTargets, LayerTargets]:
         """Targets of all decoder layers, and of the proposals."""
-        start = denoising.references.shape[1]
-        stop = start + proposals.boxes.shape[1]
-        matched = match_queries(
-            self.assigner,
-            torch.cat(
-                (
-                    scores[:, :, start:stop].detach(),
-                    to_float32(proposals.scores.detach())[None],
-                )
-            ),
-            torch.cat((boxes[:, :, start:stop], proposals.boxes[None])),
+        start = 0 if denoising is None else denoising.references.shape[1]
+        stop = start + proposals.references.shape[1]
+        matching, proposed = self._match(
+            scores[:, :, start:stop],
+            boxes[:, :, start:stop],
+            proposals,
+            truth,
             batch_data_samples,
-            truth.scales,
-        )
-        matching, proposed = (
-            matched_targets(name, index, truth, self.num_classes)
-            for name, index in (('{}', matched[:-1]), ('enc_{}', matched[-1:]))
         )
         groups = [
-            denoising.targets,
+            *([] if denoising is None else [denoising.targets]),
             matching,
             *(
                 queries.targets(f'{{}}_aux{i}')
@@ -470,7 +465,33 @@ class CoDINOHead(DINOHead):
         )
         return (
             join_targets(groups, boxes, decoded_by),
-            join_targets([proposed], proposals.boxes[None], proposed_by),
+            join_targets([proposed], proposals.learned[1][None], proposed_by),
+        )
+
+    def _match(
+        self,
+        scores: Tensor,
+        boxes: Tensor,
+        proposals: Proposals,
+        truth: GroundTruth,
+        batch_data_samples: Sequence[DetDataSample],
+    ) -> tuple[GroupTargets, GroupTargets]:
+        """Targets of the matching queries, and of the proposals."""
+        proposed = proposals.learned
+        (matched,) = match_queries(
+            self.assigner,
+            [
+                (
+                    torch.cat((scores.detach(), proposed[0].detach()[None])),
+                    torch.cat((boxes, proposed[1][None])),
+                    batch_data_samples,
+                )
+            ],
+            truth.scales,
+        )
+        return tuple(
+            matched_targets(name, index, truth, self.num_classes)
+            for name, index in (('{}', matched[:-1]), ('enc_{}', matched[-1:]))
         )
 
     def _losses(
@@ -499,12 +520,11 @@ class CoDINOHead(DINOHead):
         self, encoded: EncodedImage
     ) -> tuple[Tensor, list[Tensor]]:
         """Decode the matching queries alone, as in evaluation."""
-        proposals = self.propose(encoded)
-        batch, count = proposals.references.shape[:2]
+        references = self.propose(encoded).references
         return self.transformer.decode(
             encoded,
-            self.transformer.content_queries(batch, count),
-            proposals.references,
+            self.transformer.matching_queries(references),
+            references,
             self.reg_branches,
         )
 

@@ -69,17 +69,27 @@ class Proposals:
     """The encoder's best boxes.
 
     Attributes:
-        scores: ``(B, Q, K)``, class logits with gradient.
+        scores: ``(B, Q, K)``, class logits with gradient; ``(B, Q, 1)`` if
+            one class ranks them.
         boxes: ``(B, Q, 4)`` float32, cx cy w h in [0, 1], with gradient.
         references: The same boxes without gradient.
         tokens: ``(B, Q, C)``, the encoder's tokens that propose them, as the
             branches see them.
+        candidates: ``(B, S, K)`` scores and ``(B, S, 4)`` boxes of all
+            tokens, where all of them learn; None where the chosen do.
     """
 
     scores: Tensor
     boxes: Tensor
     references: Tensor
     tokens: Tensor
+    candidates: tuple[Tensor, Tensor] | None = None
+
+    @property
+    def learned(self) -> tuple[Tensor, Tensor]:
+        """Float32 scores and boxes that the losses are of."""
+        scores, boxes = self.candidates or (self.scores, self.boxes)
+        return to_float32(scores), boxes
 
 
 def box_sine_encoding(boxes: Tensor, num_feats: int) -> Tensor:
@@ -159,6 +169,10 @@ class CoDINOTransformer(BaseModule):
         ``CoDinoTransformer``.
     """
 
+    decoder_class = CoDINODecoder
+    # Of one query, in channels: its content, or its position as well.
+    query_parts = 1
+
     def __init__(
         self,
         *,
@@ -179,18 +193,19 @@ class CoDINOTransformer(BaseModule):
         self.with_coord_feat = with_coord_feat
         sizes = {'embed_dims': embed_dims, 'num_levels': num_feature_levels}
         self.encoder = CoDINOEncoder(**sizes, **(encoder or {}))
-        self.decoder = CoDINODecoder(**sizes, **(decoder or {}))
+        self.decoder = self.decoder_class(**sizes, **(decoder or {}))
         self.level_embeds = nn.Parameter(
             torch.empty(num_feature_levels, embed_dims)
         )
         self.enc_output = nn.Linear(embed_dims, embed_dims)
         self.enc_output_norm = nn.LayerNorm(embed_dims)
         self.query_embed = nn.Embedding(num_queries, embed_dims)
+        width = embed_dims * self.query_parts
         self.aux_pos_trans = self._per_co_head(
-            lambda: nn.Linear(embed_dims * 2, embed_dims)
+            lambda: nn.Linear(embed_dims * 2, width)
         )
         self.aux_pos_trans_norm = self._per_co_head(
-            lambda: nn.LayerNorm(embed_dims)
+            lambda: nn.LayerNorm(width)
         )
         if with_coord_feat:
             self.pos_feats_trans = self._per_co_head(
@@ -308,6 +323,23 @@ class CoDINOTransformer(BaseModule):
         Returns:
             The proposals, best first.
         """
+        scores, boxes, tokens = self._candidates(
+            encoded, cls_branch, reg_branch
+        )
+        count = smaller(self.num_queries, scores.shape[1])
+        index = scores.max(-1).values.topk(count, dim=1).indices[..., None]
+        scores = scores.gather(1, index.expand(-1, -1, scores.shape[-1]))
+        boxes = boxes.gather(1, index.expand(-1, -1, 4)).sigmoid()
+        tokens = tokens.gather(1, index.expand(-1, -1, tokens.shape[-1]))
+        return Proposals(scores, boxes, boxes.detach(), tokens)
+
+    def _candidates(
+        self,
+        encoded: EncodedImage,
+        cls_branch: Callable[[Tensor], Tensor],
+        reg_branch: Callable[[Tensor], Tensor],
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Of all tokens scores, box logits, and what the branches see."""
         logits, usable = encoder_proposals(encoded)
         tokens = self.enc_output_norm(
             self.enc_output(
@@ -318,16 +350,11 @@ class CoDINOTransformer(BaseModule):
             # In half precision, many tokens would have the same score.
             autocast = tokens.dtype != self.enc_output.weight.dtype
             scores = cls_branch(to_float32(tokens) if autocast else tokens)
-        boxes = to_float32(reg_branch(tokens)) + logits
-        count = smaller(self.num_queries, scores.shape[1])
-        index = scores.max(-1).values.topk(count, dim=1).indices[..., None]
-        scores = scores.gather(1, index.expand(-1, -1, scores.shape[-1]))
-        boxes = boxes.gather(1, index.expand(-1, -1, 4)).sigmoid()
-        tokens = tokens.gather(1, index.expand(-1, -1, tokens.shape[-1]))
-        return Proposals(scores, boxes, boxes.detach(), tokens)
+        return scores, to_float32(reg_branch(tokens)) + logits, tokens
 
-    def content_queries(self, batch: int, count: int) -> Tensor:
-        """The first ``count`` learned content queries, ``(B, count, C)``."""
+    def matching_queries(self, references: Tensor) -> Tensor:
+        """The learned queries ``(B, Q, C)`` of references ``(B, Q, 4)``."""
+        batch, count = references.shape[:2]
         return self.query_embed.weight[None, :count].expand(batch, -1, -1)
 
     def co_queries(
@@ -343,17 +370,23 @@ class CoDINOTransformer(BaseModule):
         Returns:
             ``(B, P, C)``.
         """
+        query = self._encode_boxes(boxes, index)
+        if self.with_coord_feat:
+            query = query + self._encode_feats(feats, index)
+        return query
+
+    def _encode_boxes(self, boxes: Tensor, index: int) -> Tensor:
+        """What an auxiliary head's boxes give to its queries."""
         # Through the clamped logit and back, as the weights were trained.
         clipped = inverse_sigmoid(boxes).sigmoid()
         encoding = box_sine_encoding(clipped, self.embed_dims // 2)
-        query = self.aux_pos_trans_norm[index](
+        return self.aux_pos_trans_norm[index](
             self.aux_pos_trans[index](encoding)
         )
-        if self.with_coord_feat:
-            query = query + self.pos_feats_norm[index](
-                self.pos_feats_trans[index](feats)
-            )
-        return query
+
+    def _encode_feats(self, feats: Tensor, index: int) -> Tensor:
+        """What the features of its boxes give to their content."""
+        return self.pos_feats_norm[index](self.pos_feats_trans[index](feats))
 
     def decode(
         self,
@@ -364,6 +397,7 @@ class CoDINOTransformer(BaseModule):
         *,
         attn_mask: Tensor | None = None,
         key_padding_mask: Tensor | None = None,
+        query_pos: Tensor | None = None,
     ) -> tuple[Tensor, list[Tensor]]:
         """Run the decoder once; arguments and result as in its forward."""
         return self.decoder(
@@ -378,6 +412,7 @@ class CoDINOTransformer(BaseModule):
             attn_mask=attn_mask,
             key_padding_mask=key_padding_mask,
             level_sizes=encoded.shapes,
+            query_pos=query_pos,
         )
 
 

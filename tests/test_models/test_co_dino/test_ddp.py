@@ -41,6 +41,9 @@ KINDS = {
     'boxes': build_tiny,
     'boxes, checkpointed': partial(build_tiny, **CHECKPOINTED),
     'masks': partial(build_tiny, base='5scale_r50_instance'),
+    'deformable, checkpointed': partial(
+        build_tiny, base='co_deformable_detr_r50', **CHECKPOINTED
+    ),
 }
 for _name, _mode in tiny_class_embed.MODES.items():
     KINDS[_name] = partial(tiny_class_embed.build, _mode)

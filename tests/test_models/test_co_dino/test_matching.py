@@ -45,7 +45,14 @@ def test_each_layer_and_image_is_matched_as_alone(num_boxes, kind) -> None:
     samples = make_samples(num_boxes, SHAPES, num_classes=K)
     scores, boxes = predictions(7)
     truth = read_ground_truth(samples, K)
-    matched = match_queries(assigner, scores, boxes, samples, truth.scales)
+    # Another part, of other layers and queries, is matched by itself.
+    parts = [
+        (scores, boxes, samples),
+        (scores[:1, :, :5], boxes[:1, :, :5], samples),
+    ]
+    matched, fewer = match_queries(assigner, parts, truth.scales)
+    (alone,) = match_queries(assigner, parts[1:], truth.scales)
+    assert torch.equal(fewer, alone)
     assert matched.dtype == torch.int64
     for layer in range(3):
         for i, sample in enumerate(samples):
@@ -85,8 +92,6 @@ def test_nan_is_an_error() -> None:
     with pytest.raises(ValueError, match='invalid numeric entries'):
         match_queries(
             assigner,
-            scores,
-            boxes,
-            samples,
+            [(scores, boxes, samples)],
             read_ground_truth(samples, K).scales,
         )

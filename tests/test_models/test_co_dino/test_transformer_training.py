@@ -50,7 +50,9 @@ def step(
         ]
         hidden, boxes = transformer.decode(
             encoded,
-            torch.cat([transformer.content_queries(2, 12), *co], 1),
+            torch.cat(
+                [transformer.matching_queries(proposals.references), *co], 1
+            ),
             torch.cat([proposals.references] * 3, 1),
             reg_branches,
         )
