@@ -6,6 +6,8 @@ from .co_roi_head import CoStandardRoIHead
 from .detector import CoDETR
 from .public_weights import convert_checkpoint_file, convert_codetr_state_dict
 from .query_head import CoDINOHead
+from .query_mask_head import QueryMaskHead
+from .refine_mask_head import CoMaskIoUHead, RefineMaskHead
 from .transformer import CoDINOTransformer
 
 __all__ = [
@@ -14,7 +16,10 @@ __all__ = [
     'CoDINOClassEmbedHead',
     'CoDINOHead',
     'CoDINOTransformer',
+    'CoMaskIoUHead',
     'CoStandardRoIHead',
+    'QueryMaskHead',
+    'RefineMaskHead',
     'convert_checkpoint_file',
     'convert_codetr_state_dict',
 ]
