@@ -18,6 +18,11 @@ from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import torch
+
+# isort: off
+import mmext  # noqa: F401  (mmcv's operators, before mmdet)
+
+# isort: on
 from mmdet.models.roi_heads import mask_heads  # noqa: F401
 from mmdet.registry import MODELS as HOST
 from mmdet.structures import bbox, mask
@@ -25,8 +30,6 @@ from mmengine.config import ConfigDict
 from mmengine.model import BaseModule
 from mmengine.registry import MODELS as ROOT
 from mmengine.registry import Registry, init_default_scope
-
-import mmext  # noqa: F401  (mmcv's operators, before mmdet)
 
 PUBLIC = Registry('public')
 CHANNELS, CLASSES, SIZE = 16, 5, (64, 80)

@@ -73,7 +73,8 @@ def match_queries(
     boxes: Tensor,
     batch_data_samples: Sequence[DetDataSample],
     scales: Tensor,
-) -> Tensor:
+    numbers: Tensor | None = None,
+) -> tuple[Tensor, list[int]]:
     """Match the queries of every layer and image.
 
     The costs of all layers and images travel to the host together, where
@@ -87,10 +88,12 @@ def match_queries(
         boxes: ``(D, B, Q, 4)`` float32, cx cy w h, normalised.
         batch_data_samples: Samples with ``gt_instances``.
         scales: ``(B, 4)``, see :class:`GroundTruth`.
+        numbers: Whole numbers below 2**24 that the host needs as well, and
+            that need no way of their own.
 
     Returns:
-        ``(D, B, Q)`` int64, the index of the matched box in its image, -1 for
-        an unmatched query.
+        Two items: ``(D, B, Q)`` int64, the index of the matched box in its
+        image, -1 for an unmatched query; and the ``numbers``.
 
     Raises:
         ValueError: If a cost is NaN, as SciPy says.
@@ -99,7 +102,10 @@ def match_queries(
     pixels = bbox_cxcywh_to_xyxy(boxes.detach()) * scales[:, None]
     scores = scores.detach()
     if type(assigner) is not HungarianAssigner:
-        return _match_one_by_one(assigner, scores, pixels, batch_data_samples)
+        matched = _match_one_by_one(
+            assigner, scores, pixels, batch_data_samples
+        )
+        return matched, [] if numbers is None else numbers.tolist()
     costs, sizes = [], []
     for i, sample in enumerate(batch_data_samples):
         predictions = InstanceData(
@@ -115,6 +121,10 @@ def match_queries(
                 ).flatten()
             )
     matched = np.full((depth, batch, count), -1, np.int64)
+    arrived: list[int] = []
+    more = 0 if numbers is None else len(numbers)
+    if more:
+        costs.append(numbers.to(scores.dtype))
     if costs:
         # Nowhere else in a step does the host wait for the decoder.
         host = torch.cat(costs).cpu().numpy()
@@ -126,7 +136,8 @@ def match_queries(
             for layer in range(depth if size else 0):
                 rows, columns = linear_sum_assignment(layers[layer])
                 matched[layer, i, rows] = columns
-    return to_device(matched, scores.device)
+        arrived = host[len(host) - more :].astype(int).tolist()
+    return to_device(matched, scores.device), arrived
 
 
 def _match_one_by_one(

@@ -52,8 +52,8 @@ class QueryMaskHead(CoStandardRoIHead):
         init_cfg: As in mmengine.
 
     Raises:
-        ValueError: If ``test_cfg`` has no ``mask_thr_binary``, or
-            ``train_cfg`` another assigner or sampler.
+        ValueError: If ``test_cfg`` has no ``mask_thr_binary``, ``train_cfg``
+            has another assigner or sampler, or the RoIs are of another size.
 
     Source:
         The masks of CO-DETR's ``-Inst`` models, arXiv 2211.12860.
@@ -81,6 +81,13 @@ class QueryMaskHead(CoStandardRoIHead):
         self.mask_iou_head = None
         if mask_iou_head is not None:
             self.mask_iou_head = MMDET_MODELS.build(mask_iou_head)
+        pooled = self.mask_roi_extractor.roi_layers[0].output_size[0]
+        if pooled != self.mask_head.stage_sizes[0]:
+            raise ValueError(
+                'mask_head.stage_sizes must begin with the size of the RoIs, '
+                f'got {self.mask_head.stage_sizes} and an output_size of '
+                f'{pooled} in mask_roi_extractor.roi_layer'
+            )
         if train_cfg and not assigns_plainly(
             self, self.bbox_assigner, self.bbox_sampler
         ):

@@ -5,6 +5,7 @@ masks, H and W of a map.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -237,7 +238,9 @@ class RefineMaskHead(BaseModule):
         logits = logits + bias[:, None, None]
         return logits.unflatten(2, feats.shape[2:])
 
-    def loss(self, preds: Sequence[Tensor], targets: Sequence[Tensor]):
+    def loss(
+        self, preds: Sequence[Tensor], targets: Sequence[Tensor]
+    ) -> Tensor:
         """Binary cross-entropy of all stages; 0 without any RoI.
 
         Args:
@@ -249,6 +252,7 @@ class RefineMaskHead(BaseModule):
             in the first two stages, near a boundary in the others.
         """
         total, outline = preds[0].new_zeros(()), None
+        targets = [target.to(preds[0]) for target in targets]
         for i, (logits, target) in enumerate(zip(preds, targets)):
             losses = F.binary_cross_entropy_with_logits(
                 logits[:, 0], target, reduction='none'
@@ -320,8 +324,21 @@ class CoMaskIoUHead(MaskIoUHead):
         original CO-DETR's ``MaskIoUHead`` with ``score_use_sigmoid``.
     """
 
-    def __init__(self, **settings) -> None:
-        super().__init__(**settings)
+    def __init__(
+        self,
+        *,
+        # The convolutions initialise themselves.
+        init_cfg: Sequence[dict] = (
+            {'type': 'Caffe2Xavier', 'override': {'name': 'fcs'}},
+            {
+                'type': 'Normal',
+                'std': 0.01,
+                'override': {'name': 'fc_mask_iou'},
+            },
+        ),
+        **settings: Any,
+    ) -> None:
+        super().__init__(init_cfg=list(init_cfg), **settings)
         self.convs = nn.ModuleList(
             ConvModule(
                 conv.in_channels,

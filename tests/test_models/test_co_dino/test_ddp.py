@@ -41,6 +41,7 @@ KINDS = {
     'boxes': build_tiny,
     'boxes, checkpointed': partial(build_tiny, **CHECKPOINTED),
     'masks': partial(build_tiny, base='5scale_r50_instance'),
+    'refined masks': partial(build_tiny, base='r18_small_instance_refine'),
 }
 for _name, _mode in tiny_class_embed.MODES.items():
     KINDS[_name] = partial(tiny_class_embed.build, _mode)

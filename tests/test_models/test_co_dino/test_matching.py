@@ -45,7 +45,10 @@ def test_each_layer_and_image_is_matched_as_alone(num_boxes, kind) -> None:
     samples = make_samples(num_boxes, SHAPES, num_classes=K)
     scores, boxes = predictions(7)
     truth = read_ground_truth(samples, K)
-    matched = match_queries(assigner, scores, boxes, samples, truth.scales)
+    matched, numbers = match_queries(
+        assigner, scores, boxes, samples, truth.scales, torch.tensor([3, 0])
+    )
+    assert numbers == [3, 0]
     assert matched.dtype == torch.int64
     for layer in range(3):
         for i, sample in enumerate(samples):
