@@ -524,6 +524,8 @@ def mask_targets(
     ``maps``: Of :func:`instance_maps`; ``boxes``: ``(N, 4)`` xyxy;
     ``matched``: ``(N,)``, index of the box's object.
     """
+    if not len(boxes):
+        return boxes.new_zeros((0, *_pair(size)))
     height, width = maps.shape[2:]
     limit = boxes.new_tensor([width, height, width, height])
     boxes = boxes.clamp(min=0).minimum(limit)

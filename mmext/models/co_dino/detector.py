@@ -81,8 +81,8 @@ class CoDETR(BaseDetector):
         eval_index: Which of several auxiliary heads.
         eval_masks: Predict a mask for each detected box, whichever head
             detects it, with ``mask_head``, else with the mask head of the
-            first ``roi_head`` that has one; with ``'two-stage'`` with that of ``eval_index`` if it has
-            one. No effect without mask heads.
+            first ``roi_head`` that has one; with ``'two-stage'`` with that
+            of ``eval_index`` if it has one. No effect without mask heads.
         data_preprocessor: Config, as in mmdet.
         init_cfg: As in mmengine.
 
@@ -305,7 +305,8 @@ class CoDETR(BaseDetector):
 
         Returns:
             The query head's losses; the ``mask_head``'s, ``loss_mask`` and
-            ``loss_mask_iou``; ``loss_rpn_cls`` and ``loss_rpn_bbox``; and the auxiliary heads', with the index of the head as suffix,
+            ``loss_mask_iou``; ``loss_rpn_cls`` and ``loss_rpn_bbox``; and
+            the auxiliary heads', with the index of the head as suffix,
             two-stage heads first.
 
         Raises:
