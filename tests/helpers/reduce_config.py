@@ -46,6 +46,11 @@ def reduce_model(model: dict) -> dict:
             head['mask_head'].update(
                 in_channels=CHANNELS, conv_out_channels=CHANNELS, num_convs=1
             )
+    for name, part in (model.get('mask_head') or {}).items():
+        if name == 'mask_roi_extractor':
+            part['out_channels'] = CHANNELS
+        elif name in ('mask_head', 'mask_iou_head'):
+            part.update(in_channels=CHANNELS, conv_out_channels=CHANNELS)
     for head in _as_list(model['bbox_head']):
         head.update(in_channels=CHANNELS, feat_channels=CHANNELS)
     model['train_cfg']['rpn_proposal'].update(nms_pre=60, max_per_img=40)

@@ -141,7 +141,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     grid = math.ceil(args.height / PATCH), math.ceil(args.width / PATCH)
     table = Table(
-        title=f'{args.depth} blocks on {grid[0]} x {grid[1]} patches, {device}',
+        title=f'{args.depth} blocks, {grid[0]} x {grid[1]} patches, {device}',
         caption=f'medians of {args.repeats}, {torch.get_num_threads()} '
         f'threads; distance of the maps {distance:.1g}',
     )

@@ -7,6 +7,8 @@ from .deformable import CoDeformableTransformer, CoDeformDETRHead
 from .detector import CoDETR
 from .public_weights import convert_checkpoint_file, convert_codetr_state_dict
 from .query_head import CoDINOHead
+from .query_mask_head import QueryMaskHead
+from .refine_mask_head import CoMaskIoUHead, RefineMaskHead
 from .transformer import CoDINOTransformer
 
 __all__ = [
@@ -17,7 +19,10 @@ __all__ = [
     'CoDINOTransformer',
     'CoDeformDETRHead',
     'CoDeformableTransformer',
+    'CoMaskIoUHead',
     'CoStandardRoIHead',
+    'QueryMaskHead',
+    'RefineMaskHead',
     'convert_checkpoint_file',
     'convert_codetr_state_dict',
 ]

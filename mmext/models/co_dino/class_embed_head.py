@@ -5,7 +5,7 @@ channels, D dimensions of the embedding space, K classes.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -352,6 +352,7 @@ class CoDINOClassEmbedHead(CoDINOHead):
         encoded: EncodedImage,
         batch_data_samples: Sequence[DetDataSample],
         co_positives: Sequence[CoPositives] = (),
+        draw: Callable[[Tensor], tuple[Tensor, Callable]] | None = None,
     ) -> dict:
         """All losses of the decoder, from one pass.
 
@@ -359,6 +360,7 @@ class CoDINOClassEmbedHead(CoDINOHead):
             encoded: The encoder output.
             batch_data_samples: Samples with ``gt_instances``.
             co_positives: What each auxiliary head assigned.
+            draw: As of :class:`~mmext.models.CoDINOHead`.
 
         Returns:
             The losses of :class:`~mmext.models.CoDINOHead`. In
@@ -378,7 +380,7 @@ class CoDINOClassEmbedHead(CoDINOHead):
                 'set_class_embeddings(None)'
             )
         bound_log_temperature(self.class_log_temperature)
-        return super().loss(encoded, batch_data_samples, co_positives)
+        return super().loss(encoded, batch_data_samples, co_positives, draw)
 
     def _further_losses(
         self,

@@ -19,7 +19,7 @@ from mmdet.models.task_modules.samplers import SamplingResult
 from mmdet.models.utils import unpack_gt_instances
 from mmdet.structures import DetDataSample
 from mmdet.structures.bbox import bbox2roi
-from mmdet.structures.mask import BitmapMasks
+from mmdet.structures.mask import BitmapMasks, PolygonMasks
 from mmengine.structures import InstanceData
 from torch import Tensor, nn
 from torch.nn.modules.utils import _pair
@@ -64,19 +64,27 @@ class CoStandardRoIHead(StandardRoIHead):
         ``CoStandardRoIHead``.
     """
 
+    # Of its part in the detector.
+    name = 'roi_head'
+
+    @property
+    def num_classes(self) -> int:
+        """Classes of the objects."""
+        return self.bbox_head.num_classes
+
     def init_mask_head(
         self, mask_roi_extractor: dict | None, mask_head: dict
     ) -> None:
         """Build the mask head, once its settings are known to be there."""
         needed = [('test_cfg', 'mask_thr_binary', 0.5)]
-        if self.train_cfg:
+        if self.train_cfg and self.name == 'roi_head':
             needed.append(('train_cfg', 'mask_size', 28))
         for name, key, value in needed:
             if (getattr(self, name) or {}).get(key) is None:
                 raise ValueError(
-                    f'{name} of a roi_head with mask_head must have {key}, '
+                    f'{name} of a {self.name} with masks must have {key}, '
                     f'got {dict(getattr(self, name) or {})}; set '
-                    f'model.{name}.roi_head.{key}, such as {value}'
+                    f'model.{name}.{self.name}.{key}, such as {value}'
                 )
         super().init_mask_head(mask_roi_extractor, mask_head)
 
@@ -111,13 +119,8 @@ class CoStandardRoIHead(StandardRoIHead):
             ValueError: If there is a mask head and a sample has no masks.
         """
         gts, ignored, _ = unpack_gt_instances(batch_data_samples)
-        for i, item in enumerate(gts):
-            if self.with_mask and 'masks' not in item:
-                raise ValueError(
-                    'gt_instances must carry masks for a roi_head with '
-                    f'mask_head, got {sorted(item.keys())} in sample {i}; set '
-                    'with_mask=True of LoadAnnotations'
-                )
+        if self.with_mask:
+            self._check_masks(gts)
         if self._is_plain(gts):
             return self._loss_and_positives(
                 x, proposals, batch_data_samples, with_feats
@@ -143,6 +146,16 @@ class CoStandardRoIHead(StandardRoIHead):
             masks = self.mask_loss(x, sampled, results['bbox_feats'], gts)
             losses.update(masks['loss_mask'])
         return losses, positives
+
+    def _check_masks(self, gts: Sequence[InstanceData]) -> None:
+        """Refuse objects without masks."""
+        for i, item in enumerate(gts):
+            if 'masks' not in item:
+                raise ValueError(
+                    f'gt_instances must carry masks for a {self.name} with '
+                    f'masks, got {sorted(item.keys())} in sample {i}; set '
+                    'with_mask=True of LoadAnnotations'
+                )
 
     def _is_plain(self, gts: Sequence[InstanceData]) -> bool:
         """Whether :meth:`_loss_and_positives` does what mmdet would do."""
@@ -185,13 +198,13 @@ class CoStandardRoIHead(StandardRoIHead):
         ).flatten(0, 1)
         labels = rois.labels.flatten()
         drawn = labels >= 0
-        order, counts = _by_level(self.bbox_roi_extractor, flat, drawn)
+        order, counts = rois_by_level(self.bbox_roi_extractor, flat, drawn)
         numbers = [counts]
         if self.with_mask:
-            masked, masks_of = _by_level(
+            masked, masks_of = rois_by_level(
                 self.mask_roi_extractor,
                 flat,
-                drawn & (labels < self.bbox_head.num_classes),
+                drawn & (labels < self.num_classes),
             )
             numbers.append(masks_of)
         # The host waits here, and knows then how many RoIs each map has.
@@ -234,16 +247,12 @@ class CoStandardRoIHead(StandardRoIHead):
         """Loss of the masks of positives; ``matched`` among all ``masks``."""
         if not len(preds):
             return preds.sum()
-        maps = np.concatenate([item.masks for item in masks])
-        height, width = maps.shape[1:]
-        size = boxes.new_tensor([width, height, width, height])
-        boxes = boxes.clamp(min=0).minimum(size)
-        targets = roi_align(
-            to_device(maps, boxes.device).to(boxes)[:, None],
-            torch.cat((matched[:, None].to(boxes), boxes), 1),
-            _pair(self.train_cfg.mask_size),
-            *(1.0, 0, 'avg', True),
-        )[:, 0]
+        targets = mask_targets(
+            instance_maps(masks, boxes.device),
+            boxes,
+            matched,
+            self.train_cfg.mask_size,
+        )
         if not self.train_cfg.get('soft_mask_target', False):
             targets = (targets >= 0.5).to(boxes)
         if self.mask_head.class_agnostic:
@@ -278,7 +287,7 @@ class CoStandardRoIHead(StandardRoIHead):
             index = torch.cat((assigned, assigned.new_zeros(1)))[drawn.index]
             index = torch.where(drawn.positive, index, 0)
             label = torch.where(
-                drawn.positive, labels[index], self.bbox_head.num_classes
+                drawn.positive, labels[index], self.num_classes
             )
             target = torch.cat((gt_boxes, nothing))[index]
             rows.append(
@@ -363,7 +372,7 @@ class CoStandardRoIHead(StandardRoIHead):
 
         ``counts``: RoIs per map, if they are sorted by it.
         """
-        feats = _pool(self.bbox_roi_extractor, x, rois, counts)
+        feats = pool_rois(self.bbox_roi_extractor, x, rois, counts)
         # The type of the weights, which .half() changes and autocast does not.
         feats = feats.to(next(self.bbox_head.parameters()).dtype)
         if self.with_shared_head:
@@ -383,7 +392,7 @@ class CoStandardRoIHead(StandardRoIHead):
         if rois is None:
             feats = bbox_feats[pos_inds.bool()]
         else:
-            feats = _pool(self.mask_roi_extractor, x, rois, counts)
+            feats = pool_rois(self.mask_roi_extractor, x, rois, counts)
             if self.with_shared_head:
                 feats = self.shared_head(feats)
         # Of a model in half precision, too.
@@ -416,26 +425,19 @@ class CoStandardRoIHead(StandardRoIHead):
             The same results with ``masks`` ``(N, H, W)`` bool. Boxes in
             float64 are rounded to float32, in which mmdet places masks.
         """
-        device, threshold = x[0].device, self.test_cfg.mask_thr_binary
+        threshold = self.test_cfg.mask_thr_binary
         dtypes = [item.bboxes.dtype for item in results_list]
         for item in results_list:
             item.bboxes = item.bboxes.float()
-        plain = type(self.mask_head) is FCNMaskHead and threshold >= 0
-        if device.type == 'cpu' or not plain:
+        device = x[0].device
+        if self._leaves_masks(device):
             for item in results_list:
                 item.set_data(dict(item.to(device).items()))
             results_list = super().predict_mask(
                 x, batch_img_metas, results_list, rescale
             )
         else:
-            rois = bbox2roi([item.bboxes for item in results_list])
-            masks = self._mask_forward(x, rois)['mask_preds']
-            if not self.mask_head.class_agnostic:
-                labels = torch.cat([item.labels for item in results_list])
-                labels = labels.to(device, non_blocking=True)
-                index = labels[:, None, None, None]
-                masks = masks.gather(1, index.expand(-1, 1, *masks.shape[2:]))
-            masks = masks.sigmoid().split([len(item) for item in results_list])
+            masks = self._detected_masks(x, results_list)
             for item, meta, part in zip(results_list, batch_img_metas, masks):
                 scale = np.float32(meta['scale_factor'])
                 size = np.array(meta['ori_shape'][:2])
@@ -449,6 +451,25 @@ class CoStandardRoIHead(StandardRoIHead):
         for item, dtype in zip(results_list, dtypes):
             item.bboxes = item.bboxes.to(dtype)
         return results_list
+
+    def _leaves_masks(self, device: torch.device) -> bool:
+        """Whether it is mmdet's code that predicts masks."""
+        plain = type(self.mask_head) is FCNMaskHead
+        plain = plain and self.test_cfg.mask_thr_binary >= 0
+        return device.type == 'cpu' or not plain
+
+    def _detected_masks(
+        self, x: Sequence[Tensor], results: Sequence[InstanceData]
+    ) -> Sequence[Tensor]:
+        """Probabilities ``(N, 1, h, w)`` of the boxes of each image."""
+        rois = bbox2roi([item.bboxes for item in results])
+        masks = self._mask_forward(x, rois)['mask_preds']
+        if not self.mask_head.class_agnostic:
+            labels = torch.cat([item.labels for item in results])
+            labels = labels.to(x[0].device, non_blocking=True)
+            index = labels[:, None, None, None]
+            masks = masks.gather(1, index.expand(-1, 1, *masks.shape[2:]))
+        return masks.sigmoid().split([len(item) for item in results])
 
     def _positives(
         self, sampled: Sequence[SamplingResult], feats: list[Tensor] | None
@@ -477,6 +498,41 @@ class CoStandardRoIHead(StandardRoIHead):
             pad_sequence(targets, True),
             None if feats is None else pad_sequence(feats, True),
         )
+
+
+def instance_maps(
+    masks: Sequence[BitmapMasks | PolygonMasks], device: torch.device
+) -> Tensor:
+    """Masks of all images' objects ``(M, 1, H, W)``, float32 of 0 and 1.
+
+    Those of smaller images are padded, at the bottom and on the right.
+    """
+    maps = [item.to_ndarray() for item in masks]
+    height, width = (max(item.shape[i] for item in maps) for i in (1, 2))
+    maps = [
+        np.pad(item, ((0, 0), (0, height - h), (0, width - w)))
+        for item, (_, h, w) in ((item, item.shape) for item in maps)
+    ]
+    return to_device(np.concatenate(maps), device).float()[:, None]
+
+
+def mask_targets(
+    maps: Tensor, boxes: Tensor, matched: Tensor, size: int
+) -> Tensor:
+    """What of an object is in its box, ``(N, size, size)`` from 0 to 1.
+
+    ``maps``: Of :func:`instance_maps`; ``boxes``: ``(N, 4)`` xyxy;
+    ``matched``: ``(N,)``, index of the box's object.
+    """
+    if not len(boxes):
+        return boxes.new_zeros((0, *_pair(size)))
+    height, width = maps.shape[2:]
+    limit = boxes.new_tensor([width, height, width, height])
+    boxes = boxes.clamp(min=0).minimum(limit)
+    rois = torch.cat((matched[:, None].to(boxes), boxes), 1)
+    return roi_align(
+        maps.to(boxes), rois, _pair(size), *(1.0, 0, 'avg', True)
+    )[:, 0]
 
 
 def paste_masks(
@@ -514,7 +570,7 @@ def paste_masks(
     return pasted
 
 
-def _by_level(
+def rois_by_level(
     extractor: SingleRoIExtractor, rois: Tensor, wanted: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Order by map, unwanted ones last, and how many wanted a map has."""
@@ -525,7 +581,7 @@ def _by_level(
     return level.argsort(stable=True), counts.sum(0)
 
 
-def _pool(
+def pool_rois(
     extractor: nn.Module,
     x: Sequence[Tensor],
     rois: Tensor,
@@ -545,7 +601,7 @@ def _pool(
         if counts is None:
             rois = rois.to(levels[0].dtype)
             wanted = torch.ones_like(rois[:, 0], dtype=torch.bool)
-            order, counts = _by_level(extractor, rois, wanted)
+            order, counts = rois_by_level(extractor, rois, wanted)
             counts = counts.tolist()
             rois = rois[order].to(device, non_blocking=True)
             order = order.to(device, non_blocking=True)

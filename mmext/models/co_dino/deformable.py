@@ -214,8 +214,12 @@ class CoDeformDETRHead(CoDINOHead):
         proposals: Proposals,
         truth: GroundTruth,
         batch_data_samples: Sequence[DetDataSample],
+        numbers: Tensor | None,
     ) -> tuple:
-        """Targets of the matching queries, and of all tokens, of class 0."""
+        """Targets of the matching queries, and of all tokens, of class 0.
+
+        And ``numbers``, on the host.
+        """
         objects = []
         for sample in batch_data_samples:
             objects.append(type(sample)(metainfo=sample.metainfo))
@@ -224,10 +228,11 @@ class CoDeformDETRHead(CoDINOHead):
                 labels=torch.zeros_like(sample.gt_instances.labels),
             )
         candidates = [value[None] for value in proposals.learned]
-        matched, proposed = match_queries(
+        (matched, proposed), numbers = match_queries(
             self.assigner,
             [(scores, boxes, batch_data_samples), (*candidates, objects)],
             truth.scales,
+            numbers,
         )
         classes = self.num_classes
         binary = torch.where(truth.labels < classes, 0, truth.labels)
@@ -236,4 +241,5 @@ class CoDeformDETRHead(CoDINOHead):
             matched_targets(
                 'enc_{}', proposed, replace(truth, labels=binary), classes
             ),
+            numbers,
         )

@@ -4,6 +4,7 @@ Shape letters: B images, C channels, K classes, Q queries, D decoder layers.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from mmdet.models.detectors.base import BaseDetector
@@ -62,13 +63,15 @@ class CoDETR(BaseDetector):
         rpn_head: Config of the RPN that proposes for ``roi_head``.
         roi_head: Config, or list of configs, of two-stage auxiliary heads.
         bbox_head: Config, or list of configs, of one-stage auxiliary heads.
+        mask_head: Config of a head that learns and predicts the masks of
+            what the query head detects, such as ``mmext.QueryMaskHead``.
         num_classes: ``K``, for all heads. May be left out if the heads give
             it, all the same.
         train_cfg: Settings by head: ``query_head``, ``rpn_head``,
-            ``rpn_proposal``, ``roi_head``, ``bbox_head``; the last two may
-            hold one dict per head.
+            ``rpn_proposal``, ``mask_head``, ``roi_head``, ``bbox_head``; the
+            last two may hold one dict per head.
         test_cfg: Settings by head: ``query_head``, ``rpn_head``,
-            ``roi_head``, ``bbox_head``.
+            ``mask_head``, ``roi_head``, ``bbox_head``.
         with_co_queries: Send the auxiliary heads' positives through the
             decoder.
         mask_policy: ``'valid'`` or ``'canvas'``, see
@@ -77,9 +80,9 @@ class CoDETR(BaseDetector):
             ``'one-stage'`` or ``'two-stage'``.
         eval_index: Which of several auxiliary heads.
         eval_masks: Predict a mask for each detected box, whichever head
-            detects it, with the mask head of the first ``roi_head`` that has
-            one; with ``'two-stage'`` with that of ``eval_index`` if it has
-            one. No effect without mask heads.
+            detects it, with ``mask_head``, else with the mask head of the
+            first ``roi_head`` that has one; with ``'two-stage'`` with that
+            of ``eval_index`` if it has one. No effect without mask heads.
         data_preprocessor: Config, as in mmdet.
         init_cfg: As in mmengine.
 
@@ -107,6 +110,7 @@ class CoDETR(BaseDetector):
         rpn_head: dict | None = None,
         roi_head: dict | list[dict] | None = None,
         bbox_head: dict | list[dict] | None = None,
+        mask_head: dict | None = None,
         num_classes: int | None = None,
         train_cfg: dict | None = None,
         test_cfg: dict | None = None,
@@ -137,6 +141,7 @@ class CoDETR(BaseDetector):
                 'query_head': query_head,
                 'roi_head': as_list(roi_head),
                 'bbox_head': as_list(bbox_head),
+                'mask_head': as_list(mask_head),
             },
         )
         self._build_backbone(backbone, neck)
@@ -155,6 +160,11 @@ class CoDETR(BaseDetector):
             )
         self.roi_head = self._build_heads('roi_head', heads['roi_head'])
         self.bbox_head = self._build_heads('bbox_head', heads['bbox_head'])
+        self.mask_head = None
+        for cfg in heads['mask_head']:
+            self.mask_head = build_with(
+                cfg, 'detector', **self._head_cfg('mask_head')
+            )
         check_eval_module(
             eval_module,
             eval_index,
@@ -219,8 +229,10 @@ class CoDETR(BaseDetector):
 
     @property
     def with_mask(self) -> bool:
-        """Whether an auxiliary head predicts masks."""
-        return any(head.with_mask for head in self.roi_head)
+        """Whether a head predicts masks."""
+        return self.mask_head is not None or any(
+            head.with_mask for head in self.roi_head
+        )
 
     @property
     def with_shared_head(self) -> bool:
@@ -292,8 +304,9 @@ class CoDETR(BaseDetector):
             batch_data_samples: Samples with ``gt_instances``; not edited.
 
         Returns:
-            The query head's losses; ``loss_rpn_cls`` and ``loss_rpn_bbox``;
-            and the auxiliary heads', with the index of the head as suffix,
+            The query head's losses; the ``mask_head``'s, ``loss_mask`` and
+            ``loss_mask_iou``; ``loss_rpn_cls`` and ``loss_rpn_bbox``; and
+            the auxiliary heads', with the index of the head as suffix,
             two-stage heads first.
 
         Raises:
@@ -304,10 +317,13 @@ class CoDETR(BaseDetector):
             self._with_labels_in_range(batch_data_samples), self.mask_policy
         )
         encoded = self.encode(batch_inputs, samples)
-        losses, positives = self._co_head_losses(
-            self.query_head.co_feats(encoded), samples
-        )
-        return {**self.query_head.loss(encoded, samples, positives), **losses}
+        feats = self.query_head.co_feats(encoded)
+        losses, positives = self._co_head_losses(feats, samples)
+        draw = None
+        if self.mask_head is not None:
+            draw = partial(self.mask_head.draw, feats, samples)
+        results = self.query_head.loss(encoded, samples, positives, draw)
+        return {**results, **losses}
 
     def _with_labels_in_range(
         self, samples: Sequence[DetDataSample]
@@ -382,7 +398,8 @@ class CoDETR(BaseDetector):
             The samples with ``pred_instances``: ``bboxes`` ``(N, 4)`` xyxy,
             ``scores`` ``(N,)``, ``labels`` ``(N,)``, and ``masks`` ``(N, H,
             W)`` bool if there is a mask head and ``eval_masks`` is on, with
-            ``rescale`` as large as the original image.
+            ``rescale`` as large as the original image; of ``mask_head`` with
+            ``mask_scores`` ``(N,)`` if it predicts IoUs.
         """
         if (
             self.eval_module != 'detr'
@@ -416,8 +433,10 @@ class CoDETR(BaseDetector):
         return self.add_pred_to_datasample(batch_data_samples, results)
 
     def mask_branch(self) -> nn.Module | None:
-        """The ``roi_head`` that predicts masks of detected boxes, or None."""
+        """The head that predicts masks of detected boxes, or None."""
         heads = list(self.roi_head) if self.eval_masks else []
+        if self.eval_masks and self.mask_head is not None:
+            return self.mask_head
         if heads and self.eval_module == 'two-stage':
             heads.insert(0, heads[self.eval_index])
         return next((head for head in heads if head.with_mask), None)

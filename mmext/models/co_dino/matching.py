@@ -71,7 +71,8 @@ def match_queries(
     assigner: object,
     parts: Sequence[tuple[Tensor, Tensor, Sequence[DetDataSample]]],
     scales: Tensor,
-) -> list[Tensor]:
+    numbers: Tensor | None = None,
+) -> tuple[list[Tensor], list[int]]:
     """Match the queries of every part, layer and image.
 
     The costs of all of them travel to the host together, where SciPy solves
@@ -85,10 +86,12 @@ def match_queries(
             B, Q, 4)`` float32, cx cy w h, normalised; and samples with
             ``gt_instances``. ``D`` and ``Q`` may differ.
         scales: ``(B, 4)``, see :class:`GroundTruth`.
+        numbers: Whole numbers below 2**24 that the host needs as well, and
+            that need no way of their own.
 
     Returns:
-        Per part ``(D, B, Q)`` int64, the index of the matched box in its
-        image, -1 for an unmatched query.
+        Two items: per part ``(D, B, Q)`` int64, the index of the matched box
+        in its image, -1 for an unmatched query; and the ``numbers``.
 
     Raises:
         ValueError: If a cost is NaN, as SciPy says.
@@ -121,7 +124,11 @@ def match_queries(
             )
             places.append((matched[-1][:, i], (depth, count, size)))
     if one_by_one:
-        return matched
+        return matched, [] if numbers is None else numbers.tolist()
+    more = 0 if numbers is None else len(numbers)
+    if more:
+        costs.append(numbers.to(scales.dtype))
+    arrived: list[int] = []
     if costs:
         # Nowhere else in a step does the host wait for the decoder.
         host = torch.cat(costs).cpu().numpy()
@@ -130,7 +137,8 @@ def match_queries(
             for layer, layer_costs in enumerate(part.reshape(shape)):
                 rows, columns = linear_sum_assignment(layer_costs)
                 rows_of[layer, rows] = columns
-    return [to_device(part, scales.device) for part in matched]
+        arrived = host[len(host) - more :].astype(int).tolist()
+    return [to_device(part, scales.device) for part in matched], arrived
 
 
 def _match_one_by_one(

@@ -1,8 +1,8 @@
 """Public CO-DETR state dicts and files, converted to ours.
 
 Our names are those of the mmdetection port. The original project differs in
-the name of the denoising label embedding and in the Swin backbone, which has
-Microsoft's names and patch-merging order there.
+the name of the denoising label embedding, in the heads of masks, and in the
+Swin backbone, which has Microsoft's names and patch-merging order there.
 """
 
 import re
@@ -31,6 +31,11 @@ _SWIN_BLOCK = (
     ('.mlp.fc1.', '.ffn.layers.0.0.'),
     ('.mlp.fc2.', '.ffn.layers.1.'),
 )
+# The masks of the original project's -Inst models.
+_MASKS = re.compile(
+    r'(?=mask_iou_head\.|mask_head\.(?:instance_convs|semantic_convs|stages|'
+    r'stage_instance_logits)\.)'
+)
 _WRAPPER = 'module.'
 
 
@@ -56,6 +61,8 @@ attn.w_msa.*`` |
 i.blocks.j.ffn.layers.0.0.*``, ``layers.1`` |
     | ``backbone.layers.i.downsample.*`` | ``backbone.stages.i.\
 downsample.*``, values reordered |
+    | ``mask_head.stages.*``, ... and ``mask_iou_head.*`` | \
+``mask_head.mask_head.*``, ``mask_head.mask_iou_head.*`` |
     | anything else | the same |
 
     The names say what has to be done. A state dict with our names is returned
@@ -105,6 +112,8 @@ def _translate(key: str) -> tuple[str, Callable[[Tensor], Tensor] | None]:
     for there, here in _MOVED.items():
         if key.startswith(there):
             return here + key.removeprefix(there), None
+    if _MASKS.match(key):
+        return f'mask_head.{key}', None
     if _SWIN_PATCH.match(key):
         return key.replace('.proj.', '.projection.', 1), None
     if not _SWIN_LAYER.match(key):

@@ -5,7 +5,7 @@ channels, K classes, D decoder layers, P queries of one auxiliary head.
 """
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import torch
@@ -341,6 +341,7 @@ class CoDINOHead(DINOHead):
         encoded: EncodedImage,
         batch_data_samples: Sequence[DetDataSample],
         co_positives: Sequence[CoPositives] = (),
+        draw: Callable[[Tensor], tuple[Tensor, Callable]] | None = None,
     ) -> dict:
         """All losses of the decoder, from one pass.
 
@@ -349,6 +350,10 @@ class CoDINOHead(DINOHead):
             batch_data_samples: Samples with ``gt_instances``.
             co_positives: What each auxiliary head assigned, in the order of
                 the heads; none trains a plain DINO.
+            draw: Gets the detected boxes, see :meth:`_detected`, and gives
+                numbers on the device, and a function that gets them on the
+                host, where they arrive together with the costs of the
+                matching, and gives further losses.
 
         Returns:
             Scalars: ``loss_cls``, ``loss_bbox``, ``loss_iou`` of the last
@@ -367,8 +372,18 @@ class CoDINOHead(DINOHead):
             encoded, proposals, denoising, co_queries
         )
         scores, boxes = self(hidden, references)
+        numbers = finish = None
         with float32_region(scores):
-            decoded, proposed = self._targets(
+            if draw is not None:
+                count = scores.shape[2] - sum(
+                    queries.boxes.shape[1] for queries in co_queries
+                )
+                numbers, finish = draw(
+                    self._detected(
+                        scores[-1, :, :count], boxes[-1, :, :count], truth
+                    )
+                )
+            decoded, proposed, numbers = self._targets(
                 scores,
                 boxes,
                 proposals,
@@ -376,14 +391,29 @@ class CoDINOHead(DINOHead):
                 co_queries,
                 truth,
                 batch_data_samples,
+                numbers,
             )
             losses = self._losses(scores, boxes, decoded, truth)
             losses |= self._losses(
                 *(value[None] for value in proposals.learned), proposed, truth
             )
-            return losses | self._further_losses(
+            losses |= self._further_losses(
                 hidden, proposals, decoded, proposed
             )
+        return losses if finish is None else losses | finish(numbers)
+
+    @torch.no_grad()
+    def _detected(
+        self, scores: Tensor, boxes: Tensor, truth: GroundTruth
+    ) -> Tensor:
+        """Boxes ``(B, R, 4)``, xyxy in pixels, before any NMS.
+
+        Those of ``scores`` ``(B, P, K)`` and ``boxes`` ``(B, P, 4)`` of all
+        denoising and matching queries that a prediction would select.
+        """
+        boxes = bbox_cxcywh_to_xyxy(self.select(scores, boxes)[2])
+        size = truth.scales[:, None]
+        return (boxes * size).clamp(min=0).minimum(size)
 
     def _decode_groups(
         self,
@@ -439,16 +469,21 @@ class CoDINOHead(DINOHead):
         co_queries: Sequence[CoQueries],
         truth: GroundTruth,
         batch_data_samples: Sequence[DetDataSample],
-    ) -> tuple[LayerTargets, LayerTargets]:
-        """Targets of all decoder layers, and of the proposals."""
+        numbers: Tensor | None,
+    ) -> tuple[LayerTargets, LayerTargets, list[int]]:
+        """Targets of all decoder layers, and of the proposals.
+
+        And ``numbers``, on the host.
+        """
         start = 0 if denoising is None else denoising.references.shape[1]
         stop = start + proposals.references.shape[1]
-        matching, proposed = self._match(
+        matching, proposed, numbers = self._match(
             scores[:, :, start:stop],
             boxes[:, :, start:stop],
             proposals,
             truth,
             batch_data_samples,
+            numbers,
         )
         groups = [
             *([] if denoising is None else [denoising.targets]),
@@ -466,6 +501,7 @@ class CoDINOHead(DINOHead):
         return (
             join_targets(groups, boxes, decoded_by),
             join_targets([proposed], proposals.learned[1][None], proposed_by),
+            numbers,
         )
 
     def _match(
@@ -475,10 +511,14 @@ class CoDINOHead(DINOHead):
         proposals: Proposals,
         truth: GroundTruth,
         batch_data_samples: Sequence[DetDataSample],
-    ) -> tuple[GroupTargets, GroupTargets]:
-        """Targets of the matching queries, and of the proposals."""
+        numbers: Tensor | None,
+    ) -> tuple[GroupTargets, GroupTargets, list[int]]:
+        """Targets of the matching queries, and of the proposals.
+
+        And ``numbers``, on the host.
+        """
         proposed = proposals.learned
-        (matched,) = match_queries(
+        (matched,), numbers = match_queries(
             self.assigner,
             [
                 (
@@ -488,11 +528,13 @@ class CoDINOHead(DINOHead):
                 )
             ],
             truth.scales,
+            numbers,
         )
-        return tuple(
+        matching, proposed = (
             matched_targets(name, index, truth, self.num_classes)
             for name, index in (('{}', matched[:-1]), ('enc_{}', matched[-1:]))
         )
+        return matching, proposed, numbers
 
     def _losses(
         self,

@@ -119,7 +119,7 @@ def _parts(cfg: dict) -> list[tuple[str, dict]]:
     """The configs inside a head's config that hold a number of classes."""
     inner = [
         (f'.{key}', cfg[key])
-        for key in ('bbox_head', 'mask_head')
+        for key in ('bbox_head', 'mask_head', 'mask_iou_head')
         if isinstance(cfg.get(key), Mapping)
     ]
     return inner or [('', cfg)]
@@ -156,16 +156,18 @@ TRAIN_CFG_KEYS: dict[str, set[str]] = {
     'rpn_proposal': _NMS_KEYS,
     'roi_head': {'assigner', 'sampler', 'pos_weight', 'mask_size', 'debug'},
     'bbox_head': _ANCHOR_KEYS,
+    'mask_head': {'assigner', 'sampler', 'mask_thr_binary', 'debug'},
 }
 TEST_CFG_KEYS: dict[str, set[str]] = {
     'query_head': {'max_per_img', 'nms', 'score_thr'},
     'rpn_head': _NMS_KEYS,
     'roi_head': _NMS_KEYS | {'mask_thr_binary'},
     'bbox_head': _NMS_KEYS,
+    'mask_head': {'mask_thr_binary'},
 }
 
 # There is one of these, so that a list of settings has no meaning.
-_SINGLE = {'query_head', 'rpn_head', 'rpn_proposal'}
+_SINGLE = {'query_head', 'rpn_head', 'rpn_proposal', 'mask_head'}
 
 # Settings that another kind of head reads.
 _OTHER_HEADS = {

@@ -44,6 +44,7 @@ KINDS = {
     'deformable, checkpointed': partial(
         build_tiny, base='co_deformable_detr_r50', **CHECKPOINTED
     ),
+    'refined masks': partial(build_tiny, base='r18_small_instance_refine'),
 }
 for _name, _mode in tiny_class_embed.MODES.items():
     KINDS[_name] = partial(tiny_class_embed.build, _mode)

@@ -50,8 +50,11 @@ def test_each_layer_and_image_is_matched_as_alone(num_boxes, kind) -> None:
         (scores, boxes, samples),
         (scores[:1, :, :5], boxes[:1, :, :5], samples),
     ]
-    matched, fewer = match_queries(assigner, parts, truth.scales)
-    (alone,) = match_queries(assigner, parts[1:], truth.scales)
+    (matched, fewer), numbers = match_queries(
+        assigner, parts, truth.scales, torch.tensor([3, 0])
+    )
+    assert numbers == [3, 0]
+    (alone,), _ = match_queries(assigner, parts[1:], truth.scales)
     assert torch.equal(fewer, alone)
     assert matched.dtype == torch.int64
     for layer in range(3):
