@@ -171,10 +171,12 @@ def config():
     )
 
 
-def test_published_detector_has_our_tensors(config):
-    spec = state_spec(config.to_dict()['model'])
-    text = (ORACLES / 'codetr_vit_l_keys.tsv').read_text()
-    shapes = dict(line.split('\t') for line in text.splitlines())
+@pytest.mark.parametrize('name', ['vit_l', 'vit_l_instance'])
+def test_published_detectors_have_our_tensors(name):
+    path = mmext.config_path(f'_base_/models/co_dino_5scale_{name}.py')
+    spec = state_spec(Config.fromfile(path).to_dict()['model'])
+    text = (ORACLES / f'codetr_{name}_keys.tsv').read_text()
+    shapes = dict(line.split('\t')[:2] for line in text.splitlines())
     shapes = convert_codetr_state_dict(shapes, own_keys=set(spec))
     assert {key: shape for key, (shape, _) in spec.items()} == {
         key: shape for key, shape in shapes.items() if 'rope' not in key

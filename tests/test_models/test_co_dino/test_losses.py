@@ -163,8 +163,8 @@ def test_values_and_gradients_of_mmdets_head(name, num_boxes) -> None:
         proposals.scores,
         proposals.boxes,
     )
-    decoded, proposed = head._targets(
-        scores, boxes, proposals, denoising, [], truth, samples
+    decoded, proposed, _ = head._targets(
+        scores, boxes, proposals, denoising, [], truth, samples, None
     )
     losses = head._losses(scores, boxes, decoded, truth) | head._losses(
         proposals.scores[None], proposals.boxes[None], proposed, truth
