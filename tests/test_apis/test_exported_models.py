@@ -37,6 +37,17 @@ def test_detector_is_the_model(detector: nn.Module) -> None:
     assert model.left_out == ["nms {'type': 'soft_nms', 'iou_threshold': 0.8}"]
 
 
+def test_co_deformable_detr_is_the_model() -> None:
+    """Whose proposals are ranked by one class, and which has no NMS."""
+    model = make_exportable(build_tiny(base='co_deformable_detr_r50').eval())
+    with torch.no_grad():
+        result = dict(zip(model.outputs, model(PICTURES)))
+        apart = model.differences(result, model.predict(PICTURES))
+        assert not model.is_tied(PICTURES)
+    assert max(apart.values()) < 1e-3
+    assert model.left_out == []
+
+
 @pytest.fixture
 def swin() -> nn.Module:
     return build_tiny(base='5scale_swin_t').eval()

@@ -1,6 +1,7 @@
 """Public weights and files: against key lists and a Swin of our own."""
 
 from argparse import Namespace
+from ast import literal_eval
 from fractions import Fraction
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 import torch
 from helpers.reduce_config import state_spec
 from mmdet.models import SwinTransformer
+from mmdet.registry import MODELS
 from mmengine import Config
 from reference import swin_v1
 
@@ -35,6 +37,27 @@ def listed_keys(name: str) -> list[str]:
     """Keys of a published model, in order."""
     text = (ORACLES / f'codetr_{name}_keys.tsv').read_text()
     return [line.split('\t')[0] for line in text.splitlines()]
+
+
+def test_loads_the_layout_of_the_published_co_deformable_detr():
+    """Names and shapes of the original project, random numbers, strictly."""
+    path = mmext.config_path('_base_/models/co_deformable_detr_r50.py')
+    cfg = Config.fromfile(path).to_dict()['model']
+    file = ORACLES / 'codetr_deformable_r50_keys.tsv'
+    rows = (line.split('\t') for line in file.read_text().splitlines())
+    state = {key: torch.rand(literal_eval(shape)) for key, shape in rows}
+    converted = convert_codetr_state_dict(state)
+    assert state.keys() - converted.keys() == {
+        'query_head.query_embedding.weight'
+    }
+    assert {key: str(tuple(v.shape)) for key, v in converted.items()} == {
+        key: shape for key, (shape, _) in state_spec(cfg).items()
+    }
+    with torch.device('meta'):
+        model = MODELS.build(cfg)
+    model.load_state_dict(state, strict=True, assign=True)
+    for key, value in model.state_dict().items():
+        assert torch.equal(value, converted[key]), key
 
 
 @pytest.mark.parametrize('size', [(32, 32), (64, 32)])
