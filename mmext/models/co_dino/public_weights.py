@@ -28,6 +28,8 @@ _SWIN_BLOCK = (
     ('.mlp.fc2.', '.ffn.layers.1.'),
 )
 _WRAPPER = 'module.'
+# Probabilities of LVIS's categories in a federated loss.
+_FEDERATED = 'loss_cls.fed_loss_weight'
 
 
 def convert_codetr_state_dict(
@@ -41,6 +43,7 @@ def convert_codetr_state_dict(
     |---|---|
     | ``module.*``, when every key has it | ``*`` |
     | ``steps`` of an averaged model, next to ``module.*`` | left out |
+    | ``*loss_cls.fed_loss_weight``, which the config has | left out |
     | ``query_head.label_embedding.*`` | ``query_head.dn_generator.\
 label_embedding.*`` |
     | ``backbone.patch_embed.proj.*`` | ``backbone.patch_embed.projection.*`` |
@@ -84,6 +87,8 @@ downsample.*``, values reordered |
     if keys and all(key.startswith(_WRAPPER) for key in keys):
         state_dict = {key[len(_WRAPPER) :]: state_dict[key] for key in keys}
     for key, value in state_dict.items():
+        if key.endswith(_FEDERATED) and key not in own_keys:
+            continue
         name, change = (key, None) if key in own_keys else _translate(key)
         if name in converted:
             raise ValueError(
