@@ -44,7 +44,10 @@ class LVISV1Dataset(HostLVISV1Dataset):
             coco = self.COCOAPI(path)
         self.cat_ids = self._categories(coco.cats)
         self.cat2label = {own: i for i, own in enumerate(self.cat_ids)}
-        self.cat_img_map = dict(coco.catToImgs)
+        # Also of a category without objects, which filter_data asks for.
+        self.cat_img_map = {
+            own: coco.catToImgs.get(own, []) for own in self.cat_ids
+        }
         self._metainfo['cat_ids'] = tuple(self.cat_ids)
         kinds = [coco.cats[own].get('frequency') for own in self.cat_ids]
         if all(kinds):
