@@ -22,6 +22,7 @@ DATASETS = _child(
     roots.DATASETS,
     'mmext.datasets',
     'mmext.datasets.generated',
+    'mmext.datasets.lvis',
     'mmext.datasets.nyuv2',
     'mmext.datasets.unlabelled',
     'mmext.datasets.yolo',

@@ -217,9 +217,19 @@ def tiny_annotations(folder: Path, cfg: dict) -> str:
     count = cfg['model']['num_classes']
     names = (dataset.get('metainfo') or {}).get('classes', range(count))
     content = {
-        'images': [{'id': 1, 'height': 64, 'width': 64, 'file_name': 'a'}],
+        'images': [
+            {
+                'id': 1,
+                'height': 64,
+                'width': 64,
+                'file_name': 'a',
+                'neg_category_ids': [],
+                'not_exhaustive_category_ids': [],
+            }
+        ],
         'categories': [
-            {'id': i, 'name': str(name)} for i, name in enumerate(names)
+            {'id': i, 'name': str(name), 'frequency': 'f'}
+            for i, name in enumerate(names)
         ],
         'annotations': [],
     }

@@ -2,8 +2,9 @@
 
 This package stays light, so that none of it needs torch. Data sets are in
 modules of their own, where the registry finds them:
-:mod:`mmext.datasets.generated`, :mod:`mmext.datasets.nyuv2`,
-:mod:`mmext.datasets.unlabelled` and :mod:`mmext.datasets.yolo`.
+:mod:`mmext.datasets.generated`, :mod:`mmext.datasets.lvis`,
+:mod:`mmext.datasets.nyuv2`, :mod:`mmext.datasets.unlabelled` and
+:mod:`mmext.datasets.yolo`.
 """
 
 from . import box_limits

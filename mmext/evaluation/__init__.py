@@ -14,6 +14,7 @@ from .box_metrics import (
     calibration,
     judge_boxes,
 )
+from .lvis_metric import LVISMetric, lvis_average_precision
 from .task_metrics import (
     ClassificationTaskMetric,
     DepthMetric,
@@ -30,6 +31,7 @@ __all__ = [
     'CocoMetric',
     'DepthMetric',
     'JudgedBoxes',
+    'LVISMetric',
     'MultiTaskEvaluator',
     'RegressionTaskMetric',
     'SurfaceNormalMetric',
@@ -37,4 +39,5 @@ __all__ = [
     'calibration',
     'delta_m',
     'judge_boxes',
+    'lvis_average_precision',
 ]

@@ -14,6 +14,8 @@ from mmdet.utils import reduce_mean
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..losses import FederatedQualityFocalLoss
+
 
 @dataclass(frozen=True)
 class GroupTargets:
@@ -180,7 +182,10 @@ def class_losses(
     flat = scores.flatten(0, 2)
     labels = targets.labels.flatten()
     weights = targets.label_weights.flatten()
-    if type(loss) is QualityFocalLoss and not loss.activated:
+    federated = isinstance(loss, FederatedQualityFocalLoss)
+    if federated:
+        flat = loss.masked(flat, labels)
+    if (federated or type(loss) is QualityFocalLoss) and not loss.activated:
         values = (
             loss.loss_weight
             * weights

@@ -37,6 +37,8 @@ _MASKS = re.compile(
     r'stage_instance_logits)\.)'
 )
 _WRAPPER = 'module.'
+# Probabilities of LVIS's categories in a federated loss.
+_FEDERATED = 'loss_cls.fed_loss_weight'
 
 
 def convert_codetr_state_dict(
@@ -50,6 +52,7 @@ def convert_codetr_state_dict(
     |---|---|
     | ``module.*``, when every key has it | ``*`` |
     | ``steps`` of an averaged model, next to ``module.*`` | left out |
+    | ``*loss_cls.fed_loss_weight``, which the config has | left out |
     | ``query_head.label_embedding.*`` | ``query_head.dn_generator.\
 label_embedding.*`` |
     | ``query_head.query_embedding.*`` | ``query_head.transformer.\
@@ -97,6 +100,8 @@ downsample.*``, values reordered |
     if keys and all(key.startswith(_WRAPPER) for key in keys):
         state_dict = {key[len(_WRAPPER) :]: state_dict[key] for key in keys}
     for key, value in state_dict.items():
+        if key.endswith(_FEDERATED) and key not in own_keys:
+            continue
         name, change = (key, None) if key in own_keys else _translate(key)
         if name in converted:
             raise ValueError(

@@ -7,6 +7,7 @@ from .checked_cross_entropy import (
     checked_cross_entropy,
 )
 from .checked_ohem_cross_entropy import CheckedOhemCrossEntropy
+from .federated import FederatedQualityFocalLoss
 from .label_range import (
     LabelRangeError,
     LabelRangeMonitor,
@@ -20,6 +21,7 @@ __all__ = [
     'CheckedBoundaryLoss',
     'CheckedCrossEntropyLoss',
     'CheckedOhemCrossEntropy',
+    'FederatedQualityFocalLoss',
     'LabelRangeError',
     'LabelRangeMonitor',
     'LabelReport',

@@ -438,11 +438,13 @@ def form_of(dataset: Any) -> str:
 
     yolo = OWN_DATASETS.get('mmext.YOLODataset')
     nyuv2 = OWN_DATASETS.get('mmext.NYUv2MultiTaskDataset')
+    lvis = OWN_DATASETS.get('mmext.LVISV1Dataset')
     for form, base, readers in (
         ('panoptic', CocoPanopticDataset, _READERS),
         ('coco', CocoDataset, _READERS),
         # It differs in where names of images are, which the reader knows.
         ('coco', LVISV1Dataset, _READERS),
+        ('coco', lvis, _READERS),
         ('voc', XMLDataset, _READERS),
         ('yolo', yolo, ('load_data_list', 'list_files')),
         ('nyuv2', nyuv2, _READERS),
