@@ -379,7 +379,7 @@ def test_canvas_is_that_of_the_pipelines(name):
         while dataset is not None:
             pads |= {
                 tuple(step['size'])
-                for step in dataset.pipeline
+                for step in dataset.get('pipeline', [])
                 if step['type'] == 'mmdet.Pad'
             }
             dataset = dataset.get('dataset')
