@@ -1,5 +1,5 @@
-# COCO boxes as the public ViT-L config has them: as coco_detection_2048.py, but
-# for long sides of up to 2400 in training.
+# COCO boxes as the public ViT-L config has them: as coco_detection_2048.py,
+# but for long sides of up to 2400 in training.
 _base_ = './coco_detection_2048.py'
 
 train_scales = [(side, 2400) for side in range(480, 1537, 32)]

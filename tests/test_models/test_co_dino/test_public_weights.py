@@ -148,11 +148,15 @@ def test_keeps_steps_and_module_of_another_kind():
         'backbone.patch_embed.projection.weight',
         'backbone.blocks.0.attn.qkv.weight',
         'neck.layers.0.blocks.0.attn.qkv.weight',
-        'query_head.loss_cls.fed_loss_weight',
     ],
 )
 def test_leaves_other_names_alone(key):
     assert list(convert_codetr_state_dict({key: torch.ones(())})) == [key]
+
+
+def test_leaves_out_what_the_config_has():
+    key = 'query_head.loss_cls.fed_loss_weight'
+    assert convert_codetr_state_dict({key: torch.ones(())}) == {}
 
 
 def test_never_renames_a_key_of_the_model():
