@@ -150,8 +150,9 @@ def not_loaded(subject: Subject) -> Iterator[Finding]:
     And masks of a data set that reads boxes alone.
     """
     model = as_mapping(subject.top.get('model'))
-    # One-stage models may learn masks from boxes.
+    # One-stage models may learn masks from boxes; CO-DETR's do not.
     masks = as_mapping(model.get('roi_head')).get('mask_head')
+    masks = masks or kind_of(model.get('mask_head')) == 'QueryMaskHead'
     boxes = model.get('bbox_head') or model.get('rpn_head')
     maskless = dict(_steps_without_masks(subject))
     for path, kind in maskless.items():
