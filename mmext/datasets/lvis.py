@@ -16,7 +16,7 @@ _MAX_NAMED = 5
 class LVISV1Dataset(HostLVISV1Dataset):
     """MMDetection's ``LVISV1Dataset`` without the package ``lvis``.
 
-    The 1,203 classes are the categories of the file by rising id. Other
+    The 1,203 classes have the names of the file, by rising id. Other
     ``metainfo['classes']`` are found by their names, in the given order.
     A picture is at ``file_name`` or, as in LVIS's files, at the path of its
     ``coco_url``, such as ``train2017/000000391895.jpg``; both are relative to
@@ -32,9 +32,17 @@ class LVISV1Dataset(HostLVISV1Dataset):
     has it.
 
     Raises:
-        ValueError: If classes have no category in the file, unless there are
-            as many classes as categories.
+        ValueError: If classes have no category in the file.
     """
+
+    # As the file writes it, which MMDetection corrects.
+    METAINFO = {
+        **HostLVISV1Dataset.METAINFO,
+        'classes': tuple(
+            name.replace('(stereo_equipment)', '(stero_equipment)')
+            for name in HostLVISV1Dataset.METAINFO['classes']
+        ),
+    }
 
     def load_data_list(self) -> list[dict]:
         """Read the annotation file; see the class for errors."""
@@ -63,18 +71,12 @@ class LVISV1Dataset(HostLVISV1Dataset):
         ]
 
     def _categories(self, categories: Mapping[int, Mapping]) -> list[int]:
-        """Category of each class.
-
-        By id where a name is unknown: MMDetection writes one of LVIS's
-        otherwise (``speaker_(stero_equipment)``).
-        """
+        """Category of each class, by its name."""
         classes: Sequence[str] = self._metainfo['classes']
         ids = {item['name']: own for own, item in categories.items()}
         missing = [name for name in classes if name not in ids]
         if not missing:
             return [ids[name] for name in classes]
-        if len(classes) == len(categories):
-            return sorted(categories)
         shown = ', '.join(missing[:_MAX_NAMED])
         raise ValueError(
             f"metainfo['classes'] must be categories of {self.ann_file!r}, "

@@ -41,14 +41,6 @@ def test_classes_have_the_order_of_the_config(tmp_path):
         build(path, tmp_path, metainfo={})
 
 
-def test_a_name_written_otherwise_goes_by_id(tmp_path):
-    """As MMDetection has `speaker_(stereo_equipment)`, the file has not."""
-    classes = (*CLASSES[:3], 'manny')
-    path = write_lvis(tmp_path)
-    dataset = build(path, tmp_path, metainfo={'classes': classes})
-    assert dataset.metainfo['cat_ids'] == (3, 5, 7, 9)
-
-
 def test_is_what_the_host_reads(tmp_path):
     """Its own loader, where the package is there."""
     pytest.importorskip('lvis')
