@@ -33,10 +33,15 @@ CONFIGS = (
     'cityscapes_semantic',
     'coco_detection',
     'coco_detection_2048',
+    'coco_detection_2400',
     'coco_instance',
+    'coco_instance_2400',
     'coco_instance_lsj',
     'coco_instance_lsj_1280',
     'generated_categorical',
+    # In test_train_lvis.py, and the step of the config in test_configs.py.
+    'lvis_v1_detection',
+    'lvis_v1_instance_lsj',
     'nyuv2_multi_task',
     'scenes_multi_task',
     'shapes_detection',
@@ -185,6 +190,7 @@ def test_bccd_labels_are_those_of_the_files(shared_path):
         pytest.param(
             'coco_detection_2048', 1536, 2048, marks=pytest.mark.slow
         ),
+        pytest.param('coco_instance_2400', 1536, 2400, marks=pytest.mark.slow),
     ],
 )
 def test_coco_detection(coco: Path, name: str, short: int, long: int):

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
 from io import StringIO
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -501,7 +501,8 @@ class _Run:
                 loader = limited(loader, partial(self.batches.pop, split, ()))
                 vars(runner)[f'_{split}_dataloader'] = loader
                 if runs:
-                    self.batches[split] = self._batches(split)
+                    number = _ITERATIONS if split == 'train' else None
+                    self.batches[split] = islice(self._batches(split), number)
         runner.register_hook(_Conductor(self))
         if runs:
             _accept_all_predictions(self.built.model)
