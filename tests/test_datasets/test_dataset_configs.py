@@ -190,7 +190,9 @@ def test_bccd_labels_are_those_of_the_files(shared_path):
         pytest.param(
             'coco_detection_2048', 1536, 2048, marks=pytest.mark.slow
         ),
-        pytest.param('coco_instance_2400', 1536, 2400, marks=pytest.mark.slow),
+        pytest.param(
+            'coco_detection_2400', 1536, 2400, marks=pytest.mark.slow
+        ),
     ],
 )
 def test_coco_detection(coco: Path, name: str, short: int, long: int):
