@@ -287,7 +287,12 @@ def test_training_parts_build(name, tmp_path, clean_globals):
     }
     whole = load(name)
     pretrained = whole.load_from or whole.model.backbone.get('init_cfg')
-    assert rates == ({base, base * 0.1} if pretrained else {base})
+    expected = {base, base * 0.1} if pretrained else {base}
+    decay = cfg.optim_wrapper.paramwise_cfg.get('layer_decay_rate')
+    if decay:
+        # Two blocks, what is before them, and the rest.
+        expected = {base * decay**power for power in range(4)}
+    assert rates == expected
     assert runner.auto_scale_lr['base_batch_size'] > 0
     assert not cfg.get('find_unused_parameters')
 

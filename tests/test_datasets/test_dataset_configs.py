@@ -42,6 +42,7 @@ CONFIGS = (
     # In test_train_lvis.py, and the step of the config in test_configs.py.
     'lvis_v1_detection',
     'lvis_v1_instance_lsj',
+    'lvis_v1_instance_lsj_1536',
     'nyuv2_multi_task',
     'scenes_multi_task',
     'shapes_detection',

@@ -171,7 +171,7 @@ def config():
     )
 
 
-@pytest.mark.parametrize('name', ['vit_l', 'vit_l_instance'])
+@pytest.mark.parametrize('name', ['vit_l', 'vit_l_instance', 'vit_l_lsj_lvis'])
 def test_published_detectors_have_our_tensors(name):
     path = mmext.config_path(f'_base_/models/co_dino_5scale_{name}.py')
     spec = state_spec(Config.fromfile(path).to_dict()['model'])
