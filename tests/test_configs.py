@@ -288,7 +288,8 @@ def test_training_parts_build(name, tmp_path, clean_globals):
     whole = load(name)
     pretrained = whole.load_from or whole.model.backbone.get('init_cfg')
     expected = {base, base * 0.1} if pretrained else {base}
-    decay = cfg.optim_wrapper.paramwise_cfg.get('layer_decay_rate')
+    settings = cfg.optim_wrapper.get('paramwise_cfg') or {}
+    decay = settings.get('layer_decay_rate')
     if decay:
         # Two blocks, what is before them, and the rest.
         expected = {base * decay**power for power in range(4)}
