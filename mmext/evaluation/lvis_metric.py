@@ -80,10 +80,10 @@ def lvis_average_precision(
             run.params.imgIds = images[item]
             run.params.maxDets = [max_dets]
             run.evaluate()
-            for found in run.evalImgs:
-                if found and (found['image_id'], item) in open_ended:
-                    found['dtIgnore'] = np.logical_or(
-                        found['dtIgnore'], found['dtMatches'] == 0
+            for pair in run.evalImgs:
+                if pair and (pair['image_id'], item) in open_ended:
+                    pair['dtIgnore'] = np.logical_or(
+                        pair['dtIgnore'], pair['dtMatches'] == 0
                     )
             run.accumulate()
             precision.append(run.eval['precision'][:, :, 0, :, 0])
