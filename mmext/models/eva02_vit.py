@@ -8,14 +8,13 @@ from collections.abc import Mapping, Sequence
 
 import torch
 from mmcv.cnn.bricks import DropPath
-from mmengine.model import BaseModule
 from mmengine.runner import CheckpointLoader
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..registry import MODELS
 from .checkpointing.checkpoint import checkpoint_modules
-from .mae.layers import fit_positions, resize_positions
+from .mae.layers import PlainViT, fit_positions, resize_positions
 
 _KEYS = ('embed_dims', 'num_layers', 'num_heads')
 _ARCHITECTURES = {
@@ -176,7 +175,7 @@ class _Block(nn.Module):
 
 
 @MODELS.register_module()
-class EVA02ViT(BaseModule):
+class EVA02ViT(PlainViT):
     """Vision Transformer of EVA-02, with windows and global blocks.
 
     Most blocks look at windows of the map, some at all of it. Positions are
@@ -223,6 +222,8 @@ class EVA02ViT(BaseModule):
         >>> [output.shape for output in model(torch.zeros(1, 3, 64, 112))]
         [torch.Size([1, 32, 4, 7])]
     """
+
+    layers_name = 'blocks'
 
     def __init__(
         self,
@@ -347,13 +348,6 @@ class EVA02ViT(BaseModule):
             frozen.append(self.out_norm)
         return frozen
 
-    def train(self, mode: bool = True) -> 'EVA02ViT':
-        """Set the mode; what is frozen stays in evaluation."""
-        super().train(mode)
-        for module in self._frozen_modules():
-            module.eval()
-        return self
-
     def forward(self, images: Tensor) -> tuple[Tensor]:
         """Encode pictures.
 
@@ -376,29 +370,6 @@ class EVA02ViT(BaseModule):
         for block in self.blocks:
             x = block(x, tables[block.window_size])
         return (self.out_norm(x).permute(0, 3, 1, 2).contiguous(),)
-
-    def get_layer_depth(
-        self, param_name: str, prefix: str = ''
-    ) -> tuple[int, int]:
-        """Depth of a parameter, for rates that decay from layer to layer.
-
-        Args:
-            param_name: Name in the model.
-            prefix: Of the backbone in it, such as ``'backbone.'``.
-
-        Returns:
-            0 for what is before the blocks, ``index + 1`` for a block, the
-            last for all else; and how many depths there are.
-        """
-        depths = len(self.blocks) + 2
-        name = param_name.removeprefix(prefix)
-        if not param_name.startswith(prefix):
-            return depths - 1, depths
-        if name.startswith(('pos_embed', 'patch_embed')):
-            return 0, depths
-        if name.startswith('blocks.'):
-            return int(name.split('.')[1]) + 1, depths
-        return depths - 1, depths
 
 
 def _architecture(arch: str | Mapping[str, int]) -> tuple[int, int, int]:

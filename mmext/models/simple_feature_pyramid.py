@@ -8,14 +8,18 @@ from torch import Tensor, nn
 from ..registry import MODELS
 
 
-class _LayerNorm2d(nn.LayerNorm):
-    """Layer norm over the channels of ``(N, C, H, W)``, epsilon 1e-6."""
+class ChannelNorm(nn.LayerNorm):
+    """Layer norm over the channels of ``(N, C, H, W)``."""
 
-    def __init__(self, channels: int) -> None:
-        super().__init__(channels, eps=1e-6)
+    # What mmcv calls it in a ConvModule: the name in public weights.
+    _abbr_ = 'norm_layer'
+
+    def __init__(self, num_channels: int, eps: float = 1e-6) -> None:
+        super().__init__(num_channels, eps=eps)
 
     def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        """Normalise each pixel."""
+        return super().forward(x.movedim(1, -1)).movedim(-1, 1)
 
 
 @MODELS.register_module()
@@ -123,7 +127,7 @@ def _conv(
     conv = nn.Conv2d(
         in_channels, out_channels, size, stride, size // 2, bias=False
     )
-    return conv, _LayerNorm2d(out_channels)
+    return conv, ChannelNorm(out_channels)
 
 
 def _finer(in_channels: int, out_channels: int) -> tuple[nn.Module, ...]:

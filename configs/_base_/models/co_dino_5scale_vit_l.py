@@ -31,29 +31,13 @@ model = dict(
     ),
     roi_head=dict(
         bbox_head=dict(
-            _delete_=True,
             type='mmdet.ConvFCBBoxHead',
             num_shared_convs=4,
             num_shared_fcs=1,
-            in_channels=256,
             conv_out_channels=256,
-            fc_out_channels=1024,
-            roi_feat_size=7,
             norm_cfg=dict(type='GN', num_groups=32),
-            bbox_coder=dict(
-                type='mmdet.DeltaXYWHBBoxCoder',
-                target_means=[0.0, 0.0, 0.0, 0.0],
-                target_stds=[0.05, 0.05, 0.1, 0.1],
-            ),
+            bbox_coder=dict(target_stds=[0.05, 0.05, 0.1, 0.1]),
             reg_class_agnostic=True,
-            # A GIoU loss needs boxes, not deltas.
-            reg_decoded_bbox=True,
-            loss_cls=dict(
-                type='mmdet.CrossEntropyLoss',
-                use_sigmoid=False,
-                loss_weight=12.0,
-            ),
-            loss_bbox=dict(type='mmdet.GIoULoss', loss_weight=120.0),
         )
     ),
     test_cfg=dict(

@@ -17,25 +17,12 @@ from torch import Tensor, nn
 
 from ...registry import MODELS
 from ...utils.tensors import float32_region, to_float32
+from ..simple_feature_pyramid import ChannelNorm
 
 # A pixel is at the boundary where more of its window than this is different.
 _LEAST_DIFFERENT = 0.1
 # Stages that see every pixel, at most: those after them refine boundaries.
 _START_STAGE = 1
-
-
-class ChannelNorm(nn.LayerNorm):
-    """Layer norm over the channels of ``(B, C, H, W)``."""
-
-    # What mmcv calls it in a ConvModule: the name in public weights.
-    _abbr_ = 'norm_layer'
-
-    def __init__(self, num_channels: int, eps: float = 1e-6) -> None:
-        super().__init__(num_channels, eps=eps)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Normalise each pixel."""
-        return super().forward(x.movedim(1, -1)).movedim(-1, 1)
 
 
 class _Fusion(nn.Module):

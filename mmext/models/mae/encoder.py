@@ -7,7 +7,6 @@ C channels.
 from collections.abc import Mapping, Sequence
 
 import torch
-from mmengine.model import BaseModule
 from torch import Tensor, nn
 
 from ...registry import MODELS
@@ -15,6 +14,7 @@ from ..checkpointing.checkpoint import checkpoint_modules
 from .layers import (
     Block,
     PatchEmbed,
+    PlainViT,
     fit_positions,
     init_parameters,
     patch_grid,
@@ -43,7 +43,7 @@ _OUT_TYPES = ('raw', 'cls_token', 'featmap', 'avg_featmap')
 
 
 @MODELS.register_module()
-class MAEViT(BaseModule):
+class MAEViT(PlainViT):
     """Vision Transformer that sees only the patches that a mask leaves.
 
     Without a mask it is an ordinary backbone. It has no unused parts: no
@@ -180,13 +180,6 @@ class MAEViT(BaseModule):
             frozen.append(self.ln1)
         return frozen
 
-    def train(self, mode: bool = True) -> 'MAEViT':
-        """Set the mode; what is frozen stays in evaluation."""
-        super().train(mode)
-        for module in self._frozen_modules():
-            module.eval()
-        return self
-
     def forward(
         self, images: Tensor, mask: PatchMask | bool | None = None
     ) -> tuple[Tensor, ...] | Tensor:
@@ -262,29 +255,6 @@ class MAEViT(BaseModule):
         if self.out_type == 'avg_featmap':
             return self.ln2(patches.mean(1))
         return patches.transpose(1, 2).unflatten(2, grid).contiguous()
-
-    def get_layer_depth(
-        self, param_name: str, prefix: str = ''
-    ) -> tuple[int, int]:
-        """Depth of a parameter, for rates that decay from layer to layer.
-
-        Args:
-            param_name: Name in the model.
-            prefix: Of the backbone in it, such as ``'backbone.'``.
-
-        Returns:
-            0 for what is before the layers, ``index + 1`` for a layer, the
-            last for all else; and how many depths there are.
-        """
-        depths = len(self.layers) + 2
-        name = param_name.removeprefix(prefix)
-        if not param_name.startswith(prefix):
-            return depths - 1, depths
-        if name.startswith(('cls_token', 'pos_embed', 'patch_embed')):
-            return 0, depths
-        if name.startswith('layers.'):
-            return int(name.split('.')[1]) + 1, depths
-        return depths - 1, depths
 
 
 def _architecture(arch: str | Mapping[str, int]) -> Mapping[str, int]:

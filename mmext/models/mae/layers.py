@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from mmcv.cnn.bricks import DropPath
 from mmcv.cnn.bricks.transformer import FFN
+from mmengine.model import BaseModule
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -144,6 +145,49 @@ class Block(nn.Module):
         attended = self.drop_path(self.attn(self.ln1(x), num_out))
         x = (x if num_out is None else x[:, -num_out:]) + attended
         return self.ffn(self.ln2(x), identity=x)
+
+
+class PlainViT(BaseModule):
+    """What Vision Transformers share: frozen layers, and depths of parameters.
+
+    A subclass says which of its modules are frozen.
+    """
+
+    # Its list of transformer layers.
+    layers_name = 'layers'
+
+    def _frozen_modules(self) -> list[nn.Module]:
+        raise NotImplementedError
+
+    def train(self, mode: bool = True) -> 'PlainViT':
+        """Set the mode; what is frozen stays in evaluation."""
+        super().train(mode)
+        for module in self._frozen_modules():
+            module.eval()
+        return self
+
+    def get_layer_depth(
+        self, param_name: str, prefix: str = ''
+    ) -> tuple[int, int]:
+        """Depth of a parameter, for rates that decay from layer to layer.
+
+        Args:
+            param_name: Name in the model.
+            prefix: Of the backbone in it, such as ``'backbone.'``.
+
+        Returns:
+            0 for what is before the layers, ``index + 1`` for a layer, the
+            last for all else; and how many depths there are.
+        """
+        depths = len(getattr(self, self.layers_name)) + 2
+        name = param_name.removeprefix(prefix)
+        if not param_name.startswith(prefix):
+            return depths - 1, depths
+        if name.startswith(('cls_token', 'pos_embed', 'patch_embed')):
+            return 0, depths
+        if name.startswith(f'{self.layers_name}.'):
+            return int(name.split('.')[1]) + 1, depths
+        return depths - 1, depths
 
 
 @torch.no_grad()
