@@ -4,6 +4,7 @@ Shape letters: N pictures, H and W rows and columns of patches, L tokens of an
 attention, C channels, D channels of a head.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -11,6 +12,7 @@ from mmcv.cnn.bricks import DropPath
 from mmengine.runner import CheckpointLoader
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from ..registry import MODELS
 from .checkpointing.checkpoint import checkpoint_modules
@@ -36,22 +38,26 @@ _ROTARY_BUFFERS = ('freqs_cos', 'freqs_sin')
 
 
 def rotary_table(
-    grid: tuple[int, int], channels: int, device: torch.device | None = None
+    grid: tuple[int, int],
+    window: tuple[int, int],
+    channels: int,
+    device: torch.device | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Cosines and sines that rotate the channels of a head by its position.
 
     The first half of the channels is rotated by the row, the second by the
     column. Channels ``2 i`` and ``2 i + 1`` are a pair; its angle is the index
-    of the row or column, scaled to ``[0, 16)``, times
-    ``10000 ** (-4 i / channels)``.
+    of the row or column in the window, scaled to ``[0, 16)``, times
+    ``10000 ** (-4 i / channels)``. Sines of the first of a pair are negated.
 
     Args:
         grid: H and W.
+        window: Rows and columns of a window; those of the grid for one window.
         channels: D, a multiple of 4.
         device: Where to make them.
 
     Returns:
-        Two float32 tensors ``(H * W, D)``, rows first.
+        Two float32 tensors ``(H, W, 1, D)``.
 
     Source:
         EVA-02, arXiv 2303.11331; RoFormer, arXiv 2104.09864.
@@ -60,30 +66,41 @@ def rotary_table(
     steps = torch.arange(0, half, 2, device=device, dtype=torch.float32)
     frequency = 1.0 / _THETA ** (steps / half)
     row, column = (
-        (torch.arange(side, device=device) / side * _ROTARY_SIDE)[:, None]
+        (torch.arange(count, device=device) % side / side * _ROTARY_SIDE)[
+            :, None
+        ]
         * frequency
-        for side in grid
+        for count, side in zip(grid, window)
     )
     angles = torch.cat(
         (
-            row.repeat_interleave(2, 1)[:, None].expand(-1, grid[1], -1),
-            column.repeat_interleave(2, 1)[None].expand(grid[0], -1, -1),
+            row[:, None].expand(-1, grid[1], -1),
+            column[None].expand(grid[0], -1, -1),
         ),
         -1,
-    ).flatten(0, 1)
-    return angles.cos(), angles.sin()
+    )[:, :, None]
+    sines = angles.sin()
+    return (
+        angles.cos().repeat_interleave(2, -1),
+        torch.stack((-sines, sines), -1).flatten(-2),
+    )
 
 
 def _rotate(x: Tensor, table: tuple[Tensor, Tensor]) -> Tensor:
-    """Rotate ``(..., L, D)`` in the type of the table."""
+    """Rotate ``(N, H, W, heads, D)`` in the type of the table."""
     cos, sin = table
-    first, second = x.unflatten(-1, (-1, 2)).unbind(-1)
-    turned = torch.stack((-second, first), -1).flatten(-2)
-    return x * cos + turned * sin
+    swapped = x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
+    return torch.addcmul(x * cos, swapped, sin)
 
 
 class _Attention(nn.Module):
-    """Self-attention with rotary positions; the key has no bias."""
+    """Self-attention in windows with rotary positions.
+
+    In the public module zeros fill the windows at the right and at the bottom,
+    and take part in the attention. As the key has no bias, theirs is zero, and
+    their value is the bias: here they are one token for all of a window, whose
+    weight is their number, and nothing else is computed of them.
+    """
 
     def __init__(self, embed_dims: int, num_heads: int) -> None:
         super().__init__()
@@ -95,12 +112,15 @@ class _Attention(nn.Module):
         self.v_bias = nn.Parameter(torch.zeros(embed_dims))
         self.proj = nn.Linear(embed_dims, embed_dims)
 
-    def forward(self, x: Tensor, table: tuple[Tensor, Tensor]) -> Tensor:
-        """``(N, L, C)`` to the same."""
+    def forward(
+        self,
+        x: Tensor,
+        window: tuple[int, int],
+        table: tuple[Tensor, Tensor],
+    ) -> Tensor:
+        """``(N, H, W, C)`` to the same."""
         query, key, value = (
-            F.linear(x, layer.weight, bias)
-            .unflatten(-1, (self.num_heads, -1))
-            .transpose(1, 2)
+            F.linear(x, layer.weight, bias).unflatten(-1, (self.num_heads, -1))
             for layer, bias in (
                 (self.q_proj, self.q_bias),
                 (self.k_proj, None),
@@ -108,8 +128,47 @@ class _Attention(nn.Module):
             )
         )
         query, key = (_rotate(t, table).type_as(value) for t in (query, key))
-        x = F.scaled_dot_product_attention(query, key, value)
-        return self.proj(x.transpose(1, 2).flatten(2))
+        qkv = (query, key, value)
+        # Whole windows, and what is left at the right and at the bottom.
+        heights, widths = (
+            [size for size in (n // side * side, n % side) if size]
+            for n, side in zip(x.shape[1:3], window)
+        )
+        parts = zip(*(t.split(heights, 1) for t in qkv))
+        parts = [zip(*(t.split(widths, 2) for t in part)) for part in parts]
+        rows = [
+            torch.cat([self._attend(*part, window) for part in row], 2)
+            for row in parts
+        ]
+        return self.proj(torch.cat(rows, 1).flatten(3))
+
+    def _attend(
+        self, query: Tensor, key: Tensor, value: Tensor, window: tuple
+    ) -> Tensor:
+        """Attention in windows of one size, maybe cut; shapes stay."""
+        height, width = map(min, query.shape[1:3], window)
+        query, key, value = (
+            t.unflatten(2, (-1, width))
+            .unflatten(1, (-1, height))
+            .permute(0, 1, 3, 5, 2, 4, 6)
+            for t in (query, key, value)
+        )
+        lead = query.shape[:3]
+        query, key, value = (
+            t.flatten(0, 2).flatten(2, 3) for t in (query, key, value)
+        )
+        num_zeros, mask = math.prod(window) - height * width, None
+        if num_zeros:
+            bias = self.v_bias.view(self.num_heads, 1, -1).type_as(value)
+            bias = bias.expand(len(value), -1, -1, -1)
+            key = torch.cat((key, torch.zeros_like(bias)), 2)
+            value = torch.cat((value, bias), 2)
+            mask = query.new_zeros(height * width)
+            mask = F.pad(mask, (0, 1), value=math.log(num_zeros))
+            mask = mask.expand(height * width, -1)
+        x = F.scaled_dot_product_attention(query, key, value, mask)
+        x = x.transpose(1, 2).unflatten(1, (height, width)).unflatten(0, lead)
+        return x.transpose(2, 3).flatten(3, 4).flatten(1, 2)
 
 
 class _SwiGLU(nn.Module):
@@ -123,8 +182,22 @@ class _SwiGLU(nn.Module):
         self.ffn_ln = nn.LayerNorm(width, eps=_EPS)
         self.w3 = nn.Linear(width, embed_dims)
 
+    def _gate(self, gate: Tensor, x: Tensor) -> Tensor:
+        return self.ffn_ln(F.silu(gate) * x)
+
     def forward(self, x: Tensor) -> Tensor:
-        return self.w3(self.ffn_ln(F.silu(self.w1(x)) * self.w2(x)))
+        args = self.w1(x), self.w2(x)
+        if not args[0].requires_grad:
+            return self.w3(self._gate(*args))
+        # Its two results are not kept: they are quickly computed again.
+        return self.w3(
+            checkpoint(
+                self._gate,
+                *args,
+                use_reentrant=False,
+                preserve_rng_state=False,
+            )
+        )
 
 
 class _Block(nn.Module):
@@ -149,29 +222,15 @@ class _Block(nn.Module):
         self.norm2 = nn.LayerNorm(embed_dims, eps=_EPS)
         self.mlp = _SwiGLU(embed_dims)
 
-    def forward(self, x: Tensor, table: tuple[Tensor, Tensor]) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        window: tuple[int, int],
+        table: tuple[Tensor, Tensor],
+    ) -> Tensor:
         """``(N, H, W, C)`` to the same."""
-        normed = self.norm1(x)
-        if self.window_size:
-            attended = self._in_windows(normed, table)
-        else:
-            attended = self.attn(normed.flatten(1, 2), table).view_as(x)
-        x = x + self.drop_path(attended)
+        x = x + self.drop_path(self.attn(self.norm1(x), window, table))
         return x + self.drop_path(self.mlp(self.norm2(x)))
-
-    def _in_windows(self, x: Tensor, table: tuple[Tensor, Tensor]) -> Tensor:
-        """Attention in each window.
-
-        Zeros fill the windows at the right and at the bottom; as in the
-        public module their tokens take part in the attention.
-        """
-        side, (height, width) = self.window_size, x.shape[1:3]
-        x = F.pad(x, (0, 0, 0, -width % side, 0, -height % side))
-        x = x.unflatten(1, (-1, side)).unflatten(3, (-1, side)).transpose(2, 3)
-        windows = x.flatten(0, 2).flatten(1, 2)
-        x = self.attn(windows, table).view_as(x)
-        x = x.transpose(2, 3).flatten(3, 4).flatten(1, 2)
-        return x[:, :height, :width]
 
 
 @MODELS.register_module()
@@ -362,13 +421,14 @@ class EVA02ViT(PlainViT):
         grid = tuple(x.shape[1:3])
         positions = resize_positions(self.pos_embed, self.grid, grid)
         x = x + positions[:, 1:].unflatten(1, grid)
-        sides = {0: grid, self.window_size: (self.window_size,) * 2}
+        windows = {0: grid, self.window_size: (self.window_size,) * 2}
         tables = {
-            size: rotary_table(sides[size], self._head_dims, x.device)
+            size: rotary_table(grid, windows[size], self._head_dims, x.device)
             for size in {block.window_size for block in self.blocks}
         }
         for block in self.blocks:
-            x = block(x, tables[block.window_size])
+            size = block.window_size
+            x = block(x, windows[size], tables[size])
         return (self.out_norm(x).permute(0, 3, 1, 2).contiguous(),)
 
 
