@@ -1,6 +1,7 @@
 """Each multi-task config trains, validates and draws, through the tools."""
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -135,6 +136,36 @@ def test_pictures_without_labels(scenes, tmp_path, clean_globals):
     assert (
         len(json.loads((out / 'predictions.json').read_text())['images']) == 2
     )
+
+
+@TRANSFORMS.register_module(force=True)
+class LoadSomeLabels(LoadMultiTaskAnnotations):
+    """Each picture has depth or normals; only those of a test have classes."""
+
+    def transform(self, results):
+        index = results['sample_idx']
+        gone = 'depth' if index % 2 else 'normal'
+        kept = {k: v for k, v in results.items() if k != f'{gone}_path'}
+        if 'train' in results['img_path'] and index < 2:
+            del kept['seg_map_path']
+        return super().transform(kept)
+
+
+@pytest.mark.slow
+def test_partial_labels(scenes, tmp_path, clean_globals):
+    """Of a training and its validation, in the pipeline that is shipped."""
+    cfg = reduced('hps_ew_r18_scenes', scenes)
+    for loader in ('train_dataloader', 'val_dataloader', 'test_dataloader'):
+        cfg[loader].dataset.pipeline[0].type = 'LoadSomeLabels'
+    cfg.train_dataloader.sampler.shuffle = False
+    path, work_dir = tmp_path / 'config.py', tmp_path / 'work'
+    cfg.dump(path)
+    args = [str(path), '--work-dir', str(work_dir), '--device', 'cpu']
+    assert load_tool('train').main(args) in (0, None)
+    (scalars,) = work_dir.glob('*/vis_data/scalars.json')
+    last = json.loads(scalars.read_text().splitlines()[-1])
+    for name in ('semantic/mIoU', 'depth/abs_err', 'normal/mean'):
+        assert math.isfinite(last[name])
 
 
 @pytest.mark.slow

@@ -35,6 +35,9 @@ _LOWER = ('abs_err', 'rel_err', 'rmse', 'mean', 'median', 'mae')
 class _TaskMetric(BaseMetric):
     """Metric of the field that a head of the same ``target`` predicts."""
 
+    ignored = 0.0
+    """Value of a truth that does not count."""
+
     def __init__(self, target: str, **kwargs: Any):
         if not target.startswith('gt_'):
             raise ValueError(f"target must begin with 'gt_', got {target!r}")
@@ -43,20 +46,22 @@ class _TaskMetric(BaseMetric):
         self.target, self.prediction = target, f'pred_{name}'
 
     def _fields(self, sample: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
-        """Prediction and truth, of the same shape and on one device."""
-        values = []
-        for name in (self.prediction, self.target):
-            if name not in sample:
-                raise KeyError(
-                    f'the data sample must have {name}, got '
-                    f'{sorted(sample)}; see target of the metric, and of the '
-                    'head that predicts it'
-                )
-            value = sample[name]
-            values.append(
-                value if isinstance(value, Tensor) else value['data']
+        """Prediction and truth, of the same shape and on one device.
+
+        A sample may lack the truth: it gets one that does not count.
+        """
+        if self.prediction not in sample:
+            raise KeyError(
+                f'the data sample must have {self.prediction}, got '
+                f'{sorted(sample)}; see target of the metric, and of the '
+                'head that predicts it'
             )
-        pred, true = values
+        pred, true = (
+            value if isinstance(value, Tensor | None) else value['data']
+            for value in (sample[self.prediction], sample.get(self.target))
+        )
+        if true is None:
+            true = torch.full_like(pred, self.ignored)
         if pred.shape != true.shape:
             raise ValueError(
                 f'{self.prediction} and {self.target} must have the same '
@@ -205,7 +210,7 @@ class ClassificationTaskMetric(_TaskMetric):
         self, target: str = 'gt_label', ignore_index: int = 255, **kwargs: Any
     ):
         super().__init__(target, **kwargs)
-        self.ignore_index = ignore_index
+        self.ignored = ignore_index
 
     def process(self, data_batch: Any, data_samples: Sequence[dict]) -> None:
         """Add whether each sample counts, and is right."""
@@ -216,7 +221,7 @@ class ClassificationTaskMetric(_TaskMetric):
                     f'{self.prediction} must be one class index, got '
                     f'{pred.dtype} of shape {tuple(pred.shape)}'
                 )
-            counts = int(true != self.ignore_index)
+            counts = int(true != self.ignored)
             self.results.append((counts, counts * int(pred == true)))
 
     def compute_metrics(self, results: list) -> dict[str, float]:
@@ -238,6 +243,8 @@ class RegressionTaskMetric(_TaskMetric):
         **kwargs: Of ``mmengine.evaluator.BaseMetric``. The prefix is by
             default ``target`` without ``gt_``.
     """
+
+    ignored = math.nan
 
     def __init__(self, target: str = 'gt_value', **kwargs: Any):
         super().__init__(target, **kwargs)

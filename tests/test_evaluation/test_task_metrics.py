@@ -178,6 +178,22 @@ def test_regression():
     assert metrics == pytest.approx({'hours/mae': 1.0, 'hours/rmse': rmse})
 
 
+def test_samples_without_truth_do_not_count():
+    elements = samples()
+    for metric in (DepthMetric, SurfaceNormalMetric):
+        expected = run(metric(), elements[:2])
+        partial = [*copy.deepcopy(elements[:2]), elements[4].clone()]
+        for name in ('gt_depth', 'gt_normal'):
+            partial[2].pop(name)
+        assert run(metric(), partial, ranks=2) == pytest.approx(expected)
+    labels = values('label', [(1, 1), (0, 1), (1, 1)])
+    labels[2].pop('gt_label')
+    assert run(ClassificationTaskMetric(), labels) == {'label/accuracy': 50.0}
+    numbers = values('value', [(1.0, 3.0), (1.0, 3.0)])
+    numbers[1].pop('gt_value')
+    assert run(RegressionTaskMetric(), numbers)['value/mae'] == 2
+
+
 def test_wrong_fields_are_named():
     (sample,) = values('value', [(1.0, [1.0, 2.0])])
     with pytest.raises(ValueError, match=r'pred_value and gt_value .* \(2,\)'):

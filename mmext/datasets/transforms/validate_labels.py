@@ -32,6 +32,8 @@ from .label_problem import (
 
 ACTIONS = ('raise', 'warn', 'ignore_pixels', 'skip_sample')
 _BOX_KEYS = ('gt_bboxes', 'gt_bboxes_labels', 'gt_masks')
+# Of the other tasks of a sample that has no classes.
+_OTHER_KEYS = ('gt_depth', 'gt_normal')
 _MAX_LOGGED = 5
 
 
@@ -55,6 +57,7 @@ class ValidateLabels(BaseTransform):
     * masks: as large as the image, not empty, the box around each mask
       agreeing with its box; ignored instances are left out.
 
+    A sample of several tasks may have depth or normals and none of these.
     Labels that a pipeline loads after it has resized the image, as those for
     evaluation do, are held against the image as it was. Of boxes that are
     marked to be ignored, only that they are finite is checked.
@@ -225,6 +228,9 @@ class ValidateLabels(BaseTransform):
         Returns:
             The sample; None to skip it.
         """
+        with_labels = {*seg_map_keys(results), *_BOX_KEYS} & results.keys()
+        if not with_labels and any(key in results for key in _OTHER_KEYS):
+            return results
         spec = self._spec_for(results)
         problems = [
             *seg_map_problems(results, spec),
