@@ -40,8 +40,10 @@ CONFIGS = (
     'coco_instance_lsj_1280',
     'generated_categorical',
     # In test_train_lvis.py, and the step of the config in test_configs.py.
+    'lvis_v1',
     'lvis_v1_detection',
     'lvis_v1_instance_lsj',
+    'lvis_v1_instance_lsj_1280',
     'lvis_v1_instance_lsj_1536',
     'nyuv2_multi_task',
     'scenes_multi_task',

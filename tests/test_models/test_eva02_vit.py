@@ -171,9 +171,17 @@ def config():
     )
 
 
-@pytest.mark.parametrize('name', ['vit_l', 'vit_l_instance', 'vit_l_lsj_lvis'])
-def test_published_detectors_have_our_tensors(name):
-    path = mmext.config_path(f'_base_/models/co_dino_5scale_{name}.py')
+@pytest.mark.parametrize(
+    ('name', 'config'),
+    [
+        ('vit_l', 'vit_l_16xb1_1x_coco'),
+        ('vit_l_instance', 'vit_l_instance_16xb1_1x_coco'),
+        ('vit_l_lsj_lvis', 'vit_l_lsj_16xb1_16e_lvis'),
+        ('vit_l_lvis_instance', 'vit_l_instance_lsj_16xb1_16e_lvis'),
+    ],
+)
+def test_published_detectors_have_our_tensors(name, config):
+    path = mmext.config_path(f'co_dino/co_dino_5scale_{config}.py')
     spec = state_spec(Config.fromfile(path).to_dict()['model'])
     text = (ORACLES / f'codetr_{name}_keys.tsv').read_text()
     shapes = dict(line.split('\t')[:2] for line in text.splitlines())

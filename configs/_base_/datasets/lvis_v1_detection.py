@@ -1,40 +1,14 @@
-# LVIS v1 with the pictures of COCO 2017, whose folders train2017 and val2017
-# are below data_root. Images of rare categories are repeated. The one thing to
-# set is data_root.
-_base_ = './coco_detection.py'
+# LVIS v1. The one thing to set is data_root.
+_base_ = ['./coco_detection.py', './lvis_v1.py']
 
 data_root = 'data/lvis_v1/'
 base_data_root = data_root  # see mmext.checks.config.apply_data_root
 
 train_dataloader = dict(
-    dataset=dict(
-        _delete_=True,
-        type='ClassBalancedDataset',
-        _scope_='mmdet',
-        # Categories in fewer than one in a thousand images.
-        oversample_thr=1e-3,
-        dataset=dict(
-            type='mmext.LVISV1Dataset',
-            data_root=data_root,
-            ann_file='annotations/lvis_v1_train.json',
-            data_prefix=dict(img=''),
-            filter_cfg=dict(filter_empty_gt=False, min_size=32),
-            pipeline={{_base_.train_pipeline}},
-        ),
-    )
+    dataset=dict(_delete_=True, **_base_.pop('lvis_v1_train'))
 )
-val_dataloader = dict(
-    dataset=dict(
-        type='mmext.LVISV1Dataset',
-        data_root=data_root,
-        ann_file='annotations/lvis_v1_val.json',
-        data_prefix=dict(img=''),
-    )
-)
+train_dataloader['dataset']['dataset'].update(pipeline=_base_.train_pipeline)
+val_dataloader = dict(dataset=_base_.pop('lvis_v1_val'))
 test_dataloader = val_dataloader
-
-val_evaluator = dict(
-    type='mmext.LVISMetric',
-    ann_file=data_root + 'annotations/lvis_v1_val.json',
-)
+val_evaluator = _base_.pop('lvis_v1_evaluator')
 test_evaluator = val_evaluator

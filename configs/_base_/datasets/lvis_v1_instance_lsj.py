@@ -1,40 +1,17 @@
 # LVIS v1 with large-scale jitter and copy-paste on a 1024 x 1024 canvas.
-# The model needs mask_policy='canvas'.
-_base_ = './coco_instance_lsj.py'
+# The model needs mask_policy='canvas'. The one thing to set is data_root.
+_base_ = ['./coco_instance_lsj.py', './lvis_v1.py']
 
 data_root = 'data/lvis_v1/'
 base_data_root = data_root  # see mmext.checks.config.apply_data_root
 
 train_dataloader = dict(
-    dataset=dict(
-        dataset=dict(
-            _delete_=True,
-            type='ClassBalancedDataset',
-            # Categories in fewer than one in a thousand images.
-            oversample_thr=1e-3,
-            dataset=dict(
-                type='mmext.LVISV1Dataset',
-                data_root=data_root,
-                ann_file='annotations/lvis_v1_train.json',
-                data_prefix=dict(img=''),
-                filter_cfg=dict(filter_empty_gt=False, min_size=32),
-                pipeline={{_base_.load_pipeline}},
-            ),
-        )
-    )
+    dataset=dict(dataset=dict(_delete_=True, **_base_.pop('lvis_v1_train')))
 )
-val_dataloader = dict(
-    dataset=dict(
-        type='mmext.LVISV1Dataset',
-        data_root=data_root,
-        ann_file='annotations/lvis_v1_val.json',
-        data_prefix=dict(img=''),
-    )
+train_dataloader['dataset']['dataset']['dataset'].update(
+    pipeline=_base_.load_pipeline
 )
+val_dataloader = dict(dataset=_base_.pop('lvis_v1_val'))
 test_dataloader = val_dataloader
-
-val_evaluator = dict(
-    type='mmext.LVISMetric',
-    ann_file=data_root + 'annotations/lvis_v1_val.json',
-)
+val_evaluator = _base_.pop('lvis_v1_evaluator')
 test_evaluator = val_evaluator

@@ -1,0 +1,3 @@
+_base_ = ['./co_dino_5scale_swin_l_lsj.py', './lvis_v1_classes.py']
+
+model = _base_.pop('lvis_v1_classes')
