@@ -47,6 +47,7 @@ CASES = {
     # All rows, as of positions: they are the same in all processes.
     'max norm of all': Case(),
     'quantized': Case(),
+    'frozen inside': Case('finished reduction', 'DDP001', ': frozen (req'),
     'expanded': Case('single memory', 'STEP001', 'scale is made of an exp'),
     # It trains, and what it saved cannot be loaded.
     'expanded buffer': Case('ok', 'BUILD002', 'cannot be loaded again'),
@@ -99,6 +100,9 @@ class OwnSteps(BaseModel):
         torch.manual_seed(0)
         self.case = case.replace('_', ' ')
         self.stem = nn.Linear(WIDTH, WIDTH)
+        self.between = nn.Identity()
+        if self.case == 'frozen inside':
+            self.between = nn.Linear(WIDTH, WIDTH)
         self.head = nn.Linear(WIDTH, 1)
         if self.case == 'steps in backward':
             for parameter in self.parameters():
@@ -119,7 +123,9 @@ class OwnSteps(BaseModel):
         self, inputs: list, index: list, mode: str = 'loss'
     ) -> dict[str, Tensor]:
         """The loss."""
-        x = self.stem(torch.stack(inputs)).tanh()
+        if self.case == 'frozen inside':
+            self.between.requires_grad_(False)
+        x = self.between(self.stem(torch.stack(inputs)).tanh())
         if 'max norm' in self.case:
             rows = torch.stack(index) % 6
             rows = torch.arange(6) if 'all' in self.case else rows

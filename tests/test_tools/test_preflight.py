@@ -1,6 +1,7 @@
 """The tool: exit codes, and what it prints."""
 
 import json
+import sys
 from pathlib import Path
 
 import mmdet
@@ -44,21 +45,38 @@ def of_mmdet(name: str) -> str:
     'name',
     [
         # Offsets of a level are given to a convolution of a smaller one.
-        pytest.param('dyhead/atss_r50_fpn_dyhead_1x_coco.py', id='dyhead'),
+        'mmdet::dyhead/atss_r50_fpn_dyhead_1x_coco.py',
         # The first forward hangs branches of the head into the decoder.
-        pytest.param('ddq/ddq-detr-4scale_r50_8xb2-12e_coco.py', id='ddq'),
+        'mmdet::ddq/ddq-detr-4scale_r50_8xb2-12e_coco.py',
         # One update of random weights under frozen norms, and all is NaN.
-        pytest.param('hrnet/faster-rcnn_hrnetv2p-w18-1x_coco.py', id='hr'),
+        'mmdet::hrnet/faster-rcnn_hrnetv2p-w18-1x_coco.py',
+        # 19 classes; the head inherits num_things_classes=80, of no use to it.
+        'mmseg::mask2former/mask2former_r50_8xb2-90k_cityscapes-512x1024.py',
     ],
 )
-def test_configs_of_mmdet_without_errors(name, main, tmp_path):
+def test_configs_of_hosts_without_errors(name, main, tmp_path):
     report = tmp_path / 'report.json'
-    argv = [of_mmdet(name), '--batches', 'normal', '--no-labels']
+    argv = [name, '--batches', 'normal', '--no-labels']
     assert main([*argv, '--json', str(report)]) == 0
     findings = json.loads(report.read_bytes())['findings']
     rules = [finding['rule'] for finding in findings if finding['severity']]
     # torchvision may not be here, which has the weights.
     assert [rule for rule in rules if rule != 'CKPT006'] == []
+
+
+@pytest.mark.slow
+def test_an_empty_batch_alone_judges_no_parameter(main, tmp_path, monkeypatch):
+    """The other batches of CrowdDet need a package that is not there."""
+    monkeypatch.setitem(sys.modules, 'torchvision', None)
+    config = 'mmdet::crowddet/crowddet-rcnn_r50_fpn_8xb2-30e_crowdhuman.py'
+    argv = [config, '--batches', 'normal,empty', '--image-size', '64', '64']
+    argv += ['--no-labels', '--miniature', 'off', '--json']
+    assert main([*argv, str(tmp_path / 'report.json')]) == 1
+    told = json.loads((tmp_path / 'report.json').read_bytes())
+    rules = [f['rule'] for f in told['findings']]
+    assert 'STEP001' in rules
+    assert not any(rule.startswith('DDP') for rule in rules)
+    assert told['verdicts'] is None
 
 
 def test_names_that_no_annotation_of_a_tracking_set_has(main, tmp_path):

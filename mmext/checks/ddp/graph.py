@@ -465,9 +465,14 @@ def _stale_locations(
         if not stale or location in results:
             continue
         last = max(stale, key=lambda node: node._sequence_nr())
-        leaves = {id(leaf) for leaf, _ in leaves_after(stale)}
+        leaves = {id(leaf): (leaf, node) for leaf, node in leaves_after(stale)}
         used = sorted(names[leaf] for leaf in leaves if leaf in names)
         text = f'made by {last.name()}'
+        if leaves and not used:
+            # A table that is not in the model: what reads it, not a view.
+            leaf, node = next(iter(leaves.values()))
+            text += f' from a tensor of shape {tuple(leaf.shape)}'
+            text += f', which {node.name()} uses'
         if used:
             more = len(used) - _MAX_PLACES
             text += f' from the parameters {", ".join(used[:_MAX_PLACES])}'
