@@ -188,15 +188,26 @@ def find_data(
     held = Counter(
         Path(n).suffix or n for names in tree.values() for n in names
     )
+    target, more = 'voc_segmentation', ''
+    if not semantic:
+        target = 'coco_instances'
+        more = (
+            'folders of masks need a base that segments, such as '
+            'mmext::pidnet/pidnet_s_2xb6_120k_cityscapes.py; '
+        )
     raise ValueError(
         f'DATA must have one of the forms {", ".join(forms)}, got {path}, '
-        f'which holds {dict(held.most_common(6))}; see docs/your_data.md'
-        + (
-            ''
-            if semantic
-            else '. Folders of masks need a base that segments, such as '
-            'mmext::pidnet/pidnet_s_2xb6_120k_cityscapes.py'
-        )
+        f'which holds {dict(held.most_common(6))}; see docs/your_data.md; '
+        f'{more}Datumaro converts others: {_datum_convert(root, target)}'
+    )
+
+
+def _datum_convert(root: Path, target: str, source: str = '') -> str:
+    """A command of Datumaro, which finds out the form of a folder itself."""
+    colours = '' if target == 'coco_instances' else ' --apply-colormap 0'
+    return (
+        f"pip install 'datumaro[cli]' && datum convert {source}-i "
+        f'{quote(str(root))} -f {target} -o NEW -- --save-media{colours}'
     )
 
 
@@ -226,10 +237,19 @@ def _read_coco(path: Path) -> CocoFile | None:
         if holds_key(file):
             return None
         file.seek(0)
-        coco = read_coco(file.read())
-    wrong = {error.location for error in coco.errors}
+        content = file.read()
+    coco = read_coco(content)
+    wrong = {error.location: error.message for error in coco.errors}
+    # In UTF-16 there is a 0 beside each of these characters.
+    if wrong.get('', '').startswith('malformed') and (
+        b'"annotations"' in content.replace(b'\0', b'')
+    ):
+        raise ValueError(
+            f'{path} must be JSON in UTF-8 without a byte-order mark, as the '
+            f'loader reads it, got {wrong[""]}'
+        )
     keys = {'', 'images', 'annotations', 'categories'}
-    return None if wrong & keys else coco
+    return None if keys & wrong.keys() else coco
 
 
 def _find_coco(
@@ -702,11 +722,8 @@ def _refuse_colours(root: Path, path: Path, mask: Image.Image) -> None:
     remedy = 'save the number of the class, from 0 on, for each colour'
     form = [f for n, f in _COLOURED.items() if (root / n).is_file()]
     if form:
-        remedy = (
-            "Datumaro does that: pip install 'datumaro[cli]' && datum convert "
-            f'-if {form[0]} -i {quote(str(root))} -f {form[0]} -o NEW '
-            '-- --save-media --apply-colormap 0'
-        )
+        command = _datum_convert(root, form[0], f'-if {form[0]} ')
+        remedy = f'Datumaro does that: {command}'
     elif mask.mode == 'RGB' and not np.ptp(np.asarray(mask), axis=2).any():
         remedy = (
             'as all channels are equal, tools/validate_labels.py --masks '

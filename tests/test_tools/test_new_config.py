@@ -21,6 +21,7 @@ from mmengine.config import Config
 SMALL = 'mmext::co_dino/co_dino_r18_shapes.py'
 PIDNET = 'mmext::pidnet/pidnet_s_2xb6_120k_cityscapes.py'
 FORMS = ('voc', *CONVERTERS)
+CODES = ('utf-8-sig', 'utf-16')
 
 
 @pytest.fixture(scope='module', autouse=True)
@@ -282,12 +283,18 @@ def test_wrong_input_is_one_line(voc, tmp_path, capsys):
     shutil.copytree(voc, latin)
     names = latin / 'ImageSets/Main/train.txt'
     names.write_bytes(names.read_bytes() + b'\xe4\n')
+    marked = [clean('coco', tmp_path / c).annotation() for c in CODES]
+    for path, code in zip(marked, CODES):
+        path.write_text(path.read_text(), code)
     for args, message in (
+        ((marked[0].parent, new), f'{marked[0]} must be JSON in UTF-8'),
+        ((marked[1].parent, new), f'{marked[1]} must be JSON in UTF-8'),
         ((latin, new), f'{names} must be text in UTF-8'),
         ((voc, tmp_path / 'old.py'), '--out must be a new file'),
         ((voc, tmp_path / 'my.txt'), '--out must be a .py file'),
         ((tmp_path / 'none', new), 'DATA must be a folder'),
         ((tmp_path / 'empty', new), 'DATA must have one of the forms'),
+        ((tmp_path / 'empty', new), f'datum convert -i {tmp_path}/empty -f'),
         ((one, new), 'give them with --classes'),
         ((one, new, '--classes', 'a'), 'a split needs at least 2 pictures'),
         ((voc, new, '--val-fraction', '1'), '--val-fraction must be above 0'),
