@@ -13,13 +13,16 @@ from pathlib import Path
 import pytest
 import torch
 from helpers import toy_training as toy
+from helpers.reduce_config import reduce_model
 from helpers.toy_ranks import (
     TOOLS,
     load_tool,
     process_environ,
     start_ranks,
 )
+from mmengine.config import Config
 from mmengine.config.utils import MODULE2PACKAGE
+from torch.utils._pytree import tree_leaves
 
 from mmext.datasets import ShapesSpec, write_shapes_dataset
 
@@ -237,3 +240,38 @@ def test_small_co_dino_in_bfloat16(checkout, tmp_path):
         assert all(map(math.isfinite, step.values()))
     losses = [step['loss'] for step in steps]
     assert sum(losses[-10:]) < 0.7 * sum(losses[:10])
+
+
+@pytest.mark.slow
+def test_small_vit_resumes_bit_by_bit(checkout, tmp_path):
+    """In bfloat16, with drop path, checkpoints and averaged weights."""
+    spec = ShapesSpec(image_size=(64, 64), max_objects=4)
+    write_shapes_dataset(tmp_path / 'data', spec, num_train=6, num_val=2)
+    folder = checkout / 'configs' / 'co_dino'
+    cfg = Config.fromfile(folder / 'co_dino_r18_shapes.py')
+    vit = Config.fromfile(folder / 'co_dino_5scale_vit_l_16xb1_1x_coco.py')
+    cfg.model = reduce_model({**vit.model.to_dict(), 'num_classes': 6})
+    cfg.merge_from_dict({'custom_hooks': vit.custom_hooks})
+    cfg.optim_wrapper = vit.optim_wrapper
+    cfg.dump(tmp_path / 'vit.py')
+    options = [
+        *('--amp', '--device', 'cpu', '--cfg-options'),
+        *(f'data_root={tmp_path / "data"}', 'train_dataloader.batch_size=2'),
+        *('train_cfg.max_epochs=2', 'train_cfg.val_begin=3'),
+    ]
+    main = load_tool('train').main
+    ends = []
+    for name, more in (
+        ('whole', []),
+        ('resumed', ['--resume', str(tmp_path / 'whole' / 'epoch_1.pth')]),
+    ):
+        work_dir = tmp_path / name
+        args = [str(tmp_path / 'vit.py'), '--work-dir', str(work_dir), *more]
+        assert main([*args, *options]) == 0
+        ends.append(torch.load(work_dir / 'epoch_2.pth', weights_only=False))
+    for part in ('state_dict', 'ema_state_dict', 'optimizer'):
+        pairs = zip(*(tree_leaves(end[part]) for end in ends), strict=True)
+        assert all(
+            torch.equal(one, other) if torch.is_tensor(one) else one == other
+            for one, other in pairs
+        ), part

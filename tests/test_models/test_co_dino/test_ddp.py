@@ -45,6 +45,10 @@ KINDS = {
         build_tiny, base='co_deformable_detr_r50', **CHECKPOINTED
     ),
     'refined masks': partial(build_tiny, base='r18_small_instance_refine'),
+    # With drop path.
+    'ViT, checkpointed': partial(
+        build_tiny, base='5scale_vit_l', **CHECKPOINTED
+    ),
 }
 for _name, _mode in tiny_class_embed.MODES.items():
     KINDS[_name] = partial(tiny_class_embed.build, _mode)

@@ -32,12 +32,14 @@ from mmext.utils.tensors import wide_type
 
 # Base configs of the model.
 BOXES, MASKS = '5scale_r50', '5scale_r50_instance'
+VIT = '5scale_vit_l'
 
 
 @pytest.mark.parametrize(
     ('case', 'base'),
     [(case, BOXES) for case in BATCHES]
-    + [(case, MASKS) for case in ('all empty', 'no boxes, no proposals')],
+    + [(case, MASKS) for case in ('all empty', 'no boxes, no proposals')]
+    + [(case, VIT) for case in ('no boxes, no proposals', 'odd size')],
 )
 def test_every_parameter_learns_from_every_batch(case, base, device) -> None:
     num_boxes, sizes, proposes = BATCHES[case]
@@ -342,9 +344,12 @@ def test_loads_names_of_the_original_project(wrapped) -> None:
         assert torch.equal(value, state[name]), name
 
 
-@pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float16])
-def test_autocast_losses_are_finite_and_close(dtype: torch.dtype) -> None:
-    model = build_tiny()
+@pytest.mark.parametrize(
+    ('dtype', 'base'),
+    [(torch.bfloat16, BOXES), (torch.float16, BOXES), (torch.bfloat16, VIT)],
+)
+def test_autocast_losses_are_finite_and_close(dtype, base) -> None:
+    model = build_tiny(base=base)
     batch = make_batch((3, 0), ((128, 160), (96, 96)))
     totals = []
     for enabled in (False, True):

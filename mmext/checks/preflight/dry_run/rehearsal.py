@@ -129,7 +129,11 @@ def _smaller(
         amp = {'optim_wrapper.type': 'AmpOptimWrapper'}
         yield 'mixed precision (--amp)', amp, batch_size
     backbone = getattr(built.model, 'backbone', nn.Identity())
-    if any(getattr(m, 'with_cp', None) is False for m in backbone.modules()):
+    # Blocks may say False where the model checkpoints them from outside.
+    given = (built.cfg.model.get('backbone') or {}).get('with_cp')
+    if given is not True and any(
+        getattr(m, 'with_cp', None) is False for m in backbone.modules()
+    ):
         checkpoints = {'model.backbone.with_cp': True}
         yield 'model.backbone.with_cp=True', checkpoints, batch_size
     if batch_size > 1:
