@@ -364,7 +364,13 @@ def _find_voc(
     root: Path, tree: Tree, classes: tuple[str, ...]
 ) -> DataFolder | None:
     """Pascal VOC's layout, or folders of XML files named after splits."""
-    folders = [f for f, names in tree.items() if _with_suffix(names, '.xml')]
+    folders = [
+        folder
+        for folder, names in tree.items()
+        for name in _with_suffix(names, '.xml')[:1]
+        # That is CVAT's own form.
+        if b'<annotations>' not in (root / folder / name).read_bytes()
+    ]
     if not folders:
         return None
     data = DataFolder('voc', root, classes, {}, {'type': 'mmdet.XMLDataset'})

@@ -286,7 +286,12 @@ def test_wrong_input_is_one_line(voc, tmp_path, capsys):
     marked = [clean('coco', tmp_path / c).annotation() for c in CODES]
     for path, code in zip(marked, CODES):
         path.write_text(path.read_text(), code)
+    (tmp_path / 'cvat').mkdir()
+    (tmp_path / 'cvat/annotations.xml').write_text(
+        '<annotations></annotations>'
+    )
     for args, message in (
+        ((tmp_path / 'cvat', new), f'datum convert -i {tmp_path}/cvat -f'),
         ((marked[0].parent, new), f'{marked[0]} must be JSON in UTF-8'),
         ((marked[1].parent, new), f'{marked[1]} must be JSON in UTF-8'),
         ((latin, new), f'{names} must be text in UTF-8'),

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 from mmengine.config import Config
-from mmengine.fileio import exists, list_dir_or_file, list_from_file
+from mmengine.fileio import exists, list_dir_or_file
 from mmengine.registry import DATASETS, TRANSFORMS, DefaultScope
 
 from ....registry import DATASETS as OWN_DATASETS
@@ -37,6 +37,7 @@ from .coco import (
 from .folders import (
     IMAGE_SUFFIXES,
     names_below,
+    read_voc_list,
     split_of_layout,
     split_of_pairs,
 )
@@ -319,7 +320,7 @@ def _of_files(dataset: Any, expected: Expectations) -> SplitSource:
             path, images, maps, expected, backend_args=args
         )
     if form == 'voc':
-        pairs = voc_pairs(dataset, list_from_file(path, backend_args=args))
+        pairs = voc_pairs(dataset, read_voc_list(path, args))
         return split_of_pairs(
             pairs, expected, list_file=path, backend_args=args
         )

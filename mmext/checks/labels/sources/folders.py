@@ -13,6 +13,7 @@ from io import StringIO
 from pathlib import Path
 
 import msgspec
+from mmengine.fileio import get
 
 from ....datasets import (
     classes_of_layout,
@@ -239,12 +240,21 @@ def splits_of_voc(
     """A folder of annotation files, one split for each list that is asked for.
 
     The folder has ``Annotations``, ``JPEGImages`` and, for the splits,
-    ``ImageSets/Main``, as Pascal VOC has it; or simply XML files. Without a
-    list of any of the splits, all annotation files are one, ``'train'``. An
-    annotation file that no list names, and an image without one, is an orphan
-    of the first split.
+    ``ImageSets/Main``, as Pascal VOC has it, or is above the one that has
+    (``VOCdevkit``); or simply XML files. Without a list of any of the splits,
+    all annotation files are one, ``'train'``. An annotation file that no list
+    names, and an image without one, is an orphan of the first split.
     """
     root = Path(folder)
+    kits = [*root.glob('VOC*/ImageSets'), *root.glob('VOC*/VOC*/ImageSets')]
+    if kits and not (root / _ANNOTATIONS).is_dir():
+        # VOCdevkit, or what it is in.
+        if len(kits) > 1:
+            raise ValueError(
+                'voc must have one folder with ImageSets, got '
+                f'{sorted(map(str, kits))}; name one of them'
+            )
+        root = kits[0].parent
     annotations = root / _ANNOTATIONS
     annotations = annotations if annotations.is_dir() else root
     pictures = Path(images) if images is not None else root / _IMAGES
@@ -308,14 +318,16 @@ def names_below(folder: str | Path, ends: tuple[str, ...]) -> dict[str, str]:
     return {stem_below(path, str(folder)): path for path in ordered}
 
 
-def read_voc_list(path: Path) -> list[str]:
+def read_voc_list(
+    path: str | Path, backend_args: dict | None = None
+) -> list[str]:
     """Whole lines of a list of names, as XMLDataset takes them.
 
     Raises:
         ValueError: If it is not text in UTF-8; file and byte are named.
     """
     try:
-        text = path.read_bytes().decode()
+        text = get(path, backend_args=backend_args).decode()
     except UnicodeDecodeError as error:
         raise ValueError(
             f'{path} must be text in UTF-8, as the loader reads it, got byte '

@@ -1,6 +1,7 @@
 """Folders of XML files."""
 
 import pytest
+from helpers.label_sets import clean
 from helpers.toy_ranks import load_tool
 
 from mmext.checks.labels.facts import Orphan
@@ -77,3 +78,24 @@ def test_a_list_that_is_not_utf8_is_named(tmp_path, capsys):
         )
     assert stopped.value.code == 2
     assert f'{path} must be text in UTF-8' in capsys.readouterr().err
+    data = clean('voc', tmp_path / 'data')
+    path = data.root / 'ImageSets' / 'Main' / 'train.txt'
+    path.write_bytes('ä\n'.encode('latin-1'))
+    code, report = data.check()
+    assert code == 1
+    assert f'{path} must be text in UTF-8' in report.groups[0].message
+
+
+def test_folders_above_that_of_the_lists(tmp_path, capsys):
+    """By the tool: the pictures are found, and two years are refused."""
+    kit = tmp_path / 'VOCdevkit'
+    data = clean('voc_bare', kit / 'VOC2012')
+    for root in (kit, tmp_path):
+        code, report = data.check(voc=root)
+        assert (code, report.groups) == (0, ())
+        assert report.splits[0].num_samples == 6
+    clean('voc_bare', kit / 'VOC2007')
+    with pytest.raises(SystemExit) as stopped:
+        data.check(voc=tmp_path)
+    assert stopped.value.code == 2
+    assert 'one folder with ImageSets, got' in capsys.readouterr().err
