@@ -81,7 +81,7 @@ def rotary_table(
     )[:, :, None]
     sines = angles.sin()
     return (
-        angles.cos().repeat_interleave(2, -1),
+        angles.cos().repeat_interleave(2, 3),
         torch.stack((-sines, sines), -1).flatten(-2),
     )
 
@@ -93,7 +93,7 @@ def _rotate(x: Tensor, table: tuple[Tensor, Tensor]) -> Tensor:
     return torch.addcmul(x * cos, swapped, sin)
 
 
-class _Attention(nn.Module):
+class RotaryAttention(nn.Module):
     """Self-attention in windows with rotary positions.
 
     In the public module zeros fill the windows at the right and at the bottom,
@@ -119,6 +119,28 @@ class _Attention(nn.Module):
         table: tuple[Tensor, Tensor],
     ) -> Tensor:
         """``(N, H, W, C)`` to the same."""
+        qkv = self.project(x, table)
+        # Whole windows, and what is left at the right and at the bottom.
+        heights, widths = (
+            [size for size in (n // side * side, n % side) if size]
+            for n, side in zip(x.shape[1:3], window)
+        )
+        parts = zip(*(t.split(heights, 1) for t in qkv))
+        parts = [zip(*(t.split(widths, 2) for t in part)) for part in parts]
+        rows = []
+        for part in parts:
+            row = []
+            for query, key, value in part:
+                cut = tuple(map(min, query.shape[1:3], window))
+                num_zeros = math.prod(window) - math.prod(cut)
+                row.append(self.attend(query, key, value, cut, num_zeros))
+            rows.append(torch.cat(row, 2))
+        return self.proj(torch.cat(rows, 1).flatten(3))
+
+    def project(
+        self, x: Tensor, table: tuple[Tensor, Tensor]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """``(N, H, W, C)`` to three of ``(N, H, W, heads, D)``."""
         query, key, value = (
             F.linear(x, layer.weight, bias).unflatten(-1, (self.num_heads, -1))
             for layer, bias in (
@@ -128,25 +150,18 @@ class _Attention(nn.Module):
             )
         )
         query, key = (_rotate(t, table).type_as(value) for t in (query, key))
-        qkv = (query, key, value)
-        # Whole windows, and what is left at the right and at the bottom.
-        heights, widths = (
-            [size for size in (n // side * side, n % side) if size]
-            for n, side in zip(x.shape[1:3], window)
-        )
-        parts = zip(*(t.split(heights, 1) for t in qkv))
-        parts = [zip(*(t.split(widths, 2) for t in part)) for part in parts]
-        rows = [
-            torch.cat([self._attend(*part, window) for part in row], 2)
-            for row in parts
-        ]
-        return self.proj(torch.cat(rows, 1).flatten(3))
+        return query, key, value
 
-    def _attend(
-        self, query: Tensor, key: Tensor, value: Tensor, window: tuple
+    def attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        window: tuple[int, int],
+        num_zeros: int = 0,
     ) -> Tensor:
-        """Attention in windows of one size, maybe cut; shapes stay."""
-        height, width = map(min, query.shape[1:3], window)
+        """Attention in whole windows that lack so many zeros; shapes stay."""
+        height, width = window
         query, key, value = (
             t.unflatten(2, (-1, width))
             .unflatten(1, (-1, height))
@@ -157,7 +172,7 @@ class _Attention(nn.Module):
         query, key, value = (
             t.flatten(0, 2).flatten(2, 3) for t in (query, key, value)
         )
-        num_zeros, mask = math.prod(window) - height * width, None
+        mask = None
         if num_zeros:
             bias = self.v_bias.view(self.num_heads, 1, -1).type_as(value)
             bias = bias.expand(len(value), -1, -1, -1)
@@ -217,7 +232,7 @@ class _Block(nn.Module):
         # 0 for the whole map.
         self.window_size = window_size
         self.norm1 = nn.LayerNorm(embed_dims, eps=_EPS)
-        self.attn = _Attention(embed_dims, num_heads)
+        self.attn = RotaryAttention(embed_dims, num_heads)
         self.drop_path = DropPath(drop_path_rate)
         self.norm2 = nn.LayerNorm(embed_dims, eps=_EPS)
         self.mlp = _SwiGLU(embed_dims)

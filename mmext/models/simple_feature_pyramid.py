@@ -19,7 +19,8 @@ class ChannelNorm(nn.LayerNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise each pixel."""
-        return super().forward(x.movedim(1, -1)).movedim(-1, 1)
+        # Not movedim, whose negative axis an export cannot write.
+        return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
 
 @MODELS.register_module()

@@ -363,6 +363,33 @@ def test_swin_as_onnx(tool, onnxruntime, tmp_path, capfd, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    'name', ['5scale_vit_l_16xb1_1x_coco', 'mae_vit_mini_frozen_shapes']
+)
+def test_vit_as_onnx(tool, name, onnxruntime, tmp_path, monkeypatch):
+    """Any size: windows are filled, and positions computed or resized."""
+    cfg = Config.fromfile(config_path(f'co_dino/co_dino_{name}.py'))
+    cfg.model = reduce_model(cfg.model.to_dict())
+    cfg.dump(tmp_path / 'vit.py')
+    checkpoint = make_checkpoint(tmp_path, tmp_path / 'vit.py')
+    file = tmp_path / 'model.onnx'
+    sizes = ((64, 96), (160, 128))
+    monkeypatch.setattr(export, '_CHECKED_SIZES', sizes)
+    assert tool.main([str(checkpoint), '--onnx', str(file)]) == 0
+    session = onnxruntime.InferenceSession(file)
+    assert facts_of(session)['size_divisor'] == 32
+    image = picture((192, 160))
+    expected = detect(checkpoint, image)
+    pixels = image.transpose(2, 0, 1)[None].astype(np.float32)
+    boxes, scores, labels = session.run(None, {'images': pixels})
+    np.testing.assert_allclose(scores[0], expected.scores, atol=1e-4)
+    np.testing.assert_allclose(
+        boxes[0] / 192, expected.bboxes / 192, atol=1e-4
+    )
+    assert labels[0].tolist() == expected.labels.tolist()
+
+
+@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_segmentor_as_program(tool, segmentor, tmp_path):
     file = tmp_path / 'model.pt2'

@@ -83,6 +83,32 @@ def attend_in_windows(
     return attention.drop(maps)
 
 
+def attend_in_filled_windows(
+    attention: nn.Module,
+    x: Tensor,
+    window: tuple[int, int],
+    table: tuple[Tensor, Tensor],
+) -> Tensor:
+    """``forward`` of the attention of EVA02ViT, for any number and size.
+
+    Zeros fill the windows, as in the public module, even where there are none.
+    """
+    height, width = x.shape[1:3]
+    fill = [(s - n % s) % s for n, s in zip((height, width), window)]
+    pad = (0, fill[1], 0, fill[0])
+    x = F.pad(x, (0, 0, *pad))
+    table = tuple(F.pad(t, (0, 0, 0, 0, *pad)) for t in table)
+    x = attention.attend(*attention.project(x, table), window)
+    return attention.proj(x[:, :height, :width].flatten(3))
+
+
+# Attentions that cut windows by numbers of Python.
+_ATTENTIONS = {
+    'ShiftWindowMSA': attend_in_windows,
+    'RotaryAttention': attend_in_filled_windows,
+}
+
+
 class ExportableModel(nn.Module, ABC):
     """A model in eval mode, called with pictures and nothing else.
 
@@ -132,12 +158,12 @@ class ExportableModel(nn.Module, ABC):
         kinds = {
             type(part)
             for part in self.model.modules()
-            if type(part).__name__ == 'ShiftWindowMSA'
+            if type(part).__name__ in _ATTENTIONS
         }
         with ExitStack() as stack:
             for kind in kinds:
-                patched = patch.object(kind, 'forward', attend_in_windows)
-                stack.enter_context(patched)
+                forward = _ATTENTIONS[kind.__name__]
+                stack.enter_context(patch.object(kind, 'forward', forward))
             yield
 
     def batch(self, images: Tensor, sample_type: type) -> dict:

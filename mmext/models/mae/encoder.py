@@ -229,7 +229,7 @@ class MAEViT(PlainViT):
         """Put the class tokens, with their positions, in front."""
         if not self.num_cls_tokens:
             return tokens
-        first = (self.cls_token + positions).expand(len(tokens), -1, -1)
+        first = (self.cls_token + positions).expand(tokens.shape[0], -1, -1)
         return torch.cat((first.to(tokens.dtype), tokens), 1)
 
     def _encode(
