@@ -468,14 +468,14 @@ def _stale_locations(
         leaves = {id(leaf): (leaf, node) for leaf, node in leaves_after(stale)}
         used = sorted(names[leaf] for leaf in leaves if leaf in names)
         text = f'made by {last.name()}'
-        if leaves and not used:
-            # A table that is not in the model: what reads it, not a view.
-            leaf, node = next(iter(leaves.values()))
-            text += f' from a tensor of shape {tuple(leaf.shape)}'
-            text += f', which {node.name()} uses'
         if used:
             more = len(used) - _MAX_PLACES
             text += f' from the parameters {", ".join(used[:_MAX_PLACES])}'
             text += f' and {more} more' if more > 0 else ''
+        elif leaves:
+            # A table that is not in the model: what reads it, not a view.
+            leaf, node = next(iter(leaves.values()))
+            text += f' from a tensor of shape {tuple(leaf.shape)}'
+            text += f', which {node.name()} uses'
         results[location] = f'{location} ({text})'
     return list(results.values())
