@@ -70,12 +70,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         device=args.device,
         trust_checkpoint=args.trust_checkpoint,
     )
-    run_test(
-        report_errors(parser, prepare),
-        out=args.out,
-        report=args.report,
-        score_thr=args.score_thr,
-    )
+    cfg = report_errors(parser, prepare)
+    from mmext.engine import UnusableCheckpointError
+
+    try:
+        run_test(
+            cfg, out=args.out, report=args.report, score_thr=args.score_thr
+        )
+    except UnusableCheckpointError as error:
+        parser.error(str(error))
     return 0
 
 

@@ -67,11 +67,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         trust_checkpoint=args.trust_checkpoint,
     )
     cfg = report_errors(parser, prepare)
-    from mmext.engine import NoResumableCheckpointError, WorkDirInUseError
+    from mmext.engine import UnusableCheckpointError, WorkDirInUseError
 
     try:
         run_training(cfg)
-    except (NoResumableCheckpointError, WorkDirInUseError) as error:
+    except (UnusableCheckpointError, WorkDirInUseError) as error:
         parser.error(str(error))
     return 0
 

@@ -246,8 +246,8 @@ def run_training(cfg: Config) -> None:
     Raises:
         GracefulExit: When a signal ended the training and its state is
             saved. It is a ``SystemExit`` with code 128 plus the signal.
-        NoResumableCheckpointError: If all checkpoints to go on from are
-            damaged.
+        UnusableCheckpointError: If the checkpoint to go on from, or to load,
+            cannot be used.
         WorkDirInUseError: If another training writes into the work dir.
     """
     # Files run no code, also with a runner that is not mmext's.
@@ -359,8 +359,9 @@ def run_test(
         Name of metric -> value.
 
     Raises:
-        ValueError: If the checkpoint is of another model, or a report cannot
-            be made of what it predicts.
+        UnusableCheckpointError: If the checkpoint is damaged or of another
+            model.
+        ValueError: If a report cannot be made of what it predicts.
     """
     careful = careful_readers(cfg.get('trust_checkpoint') is True)
     with process_group(), careful:

@@ -2,7 +2,7 @@
 
 from ..utils.training import freeze_modules, get_rng_state, set_rng_state
 from .checkpoint import (
-    NoResumableCheckpointError,
+    UnusableCheckpointError,
     WorkDirInUseError,
     check_complete,
     load_weights,
@@ -49,7 +49,7 @@ __all__ = [
     'LabelReportHook',
     'LossBalancerHook',
     'MergedOptimWrapperConstructor',
-    'NoResumableCheckpointError',
+    'UnusableCheckpointError',
     'PortableRunner',
     'ResumableEpochBasedTrainLoop',
     'ResumableIterBasedTrainLoop',

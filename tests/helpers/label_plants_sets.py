@@ -103,6 +103,16 @@ def weights_of_another_length(data: DataSet) -> Planted:
     return Planted(position=position, value='2', files=0)
 
 
+@plant('CFG002', 'semantic')
+def weights_of_another_length_in_a_file(data: DataSet) -> Planted:
+    file = data.root / 'weights.json'
+    file.write_text('[1.0, 2.0]')
+    loss = data.config['model']['decode_head']['loss_decode']
+    loss['class_weight'] = str(file)
+    position = 'model.decode_head.loss_decode'
+    return Planted(position=position, value='2', files=0)
+
+
 @plant('CFG002', 'coco')
 def weights_of_a_detector(data: DataSet) -> Planted:
     loss = data.config['model']['bbox_head']['loss_cls']

@@ -51,6 +51,18 @@ def test_wrong_input_is_one_line(args, capsys):
         assert error.count('\n') == 1
 
 
+def test_a_damaged_checkpoint_is_one_line(args, tmp_path, capsys):
+    damaged = tmp_path / 'a.pth'
+    damaged.write_bytes(damaged.read_bytes()[:500])
+    with pytest.raises(SystemExit) as info:
+        load_tool('test').main(args)
+    assert info.value.code == 2
+    printed = capsys.readouterr().err
+    assert 'Traceback' not in printed
+    message = printed.splitlines()[-1]
+    assert f"checkpoint '{damaged}' is damaged: it is cut off" in message
+
+
 def test_the_config_of_the_training_stays(args, tmp_path):
     config, _, *work_dir = args
     train = [config, *work_dir, '--cfg-options', 'train_cfg.max_epochs=1']

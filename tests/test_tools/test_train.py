@@ -88,6 +88,18 @@ def test_only_damaged_checkpoints_are_one_line(tmp_path, capsys):
     assert f'All checkpoints in {tmp_path}/w are damaged: ' in message
     assert f'remove {tmp_path}/w/last_checkpoint' in message
     assert all(file.stat().st_size == 2000 for file in files)
+    damaged = str(files[0])
+    for option in (
+        ['--resume', damaged],
+        ['--cfg-options', f'load_from={damaged}'],
+    ):
+        with pytest.raises(SystemExit) as info:
+            main([*args, *option])
+        assert info.value.code == 2
+        printed = capsys.readouterr().err
+        assert 'Traceback' not in printed
+        message = printed.splitlines()[-1]
+        assert f"checkpoint '{damaged}' is damaged: it is cut off" in message
 
 
 def test_one_training_in_a_work_dir(tmp_path):

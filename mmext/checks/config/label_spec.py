@@ -7,7 +7,11 @@ default, mostly 255, and what it does with it is the same.
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
+
+import numpy as np
+from mmengine.fileio import load
 
 from ...utils.label_spec import HeadSpec, IgnoreLocation
 from .sections import SECTIONS, ConfigNode, find_component, takes, walk_nodes
@@ -71,7 +75,10 @@ def read_heads(model: Any, scope: str = '') -> tuple[HeadSpec, ...]:
         ignored = _DEFAULT_IGNORE
         if not any('loss_decode' in where for where, _ in losses):
             ignored = losses[0][1].get('ignore_index')
-        weights = [(where, loss.get('class_weight')) for where, loss in losses]
+        weights = [
+            (where, _read_weights(loss.get('class_weight')))
+            for where, loss in losses
+        ]
         heads.append(
             HeadSpec(
                 location=join_key(section.path),
@@ -104,6 +111,17 @@ def _losses(head: Mapping, path: Steps) -> Iterator[tuple[str, Mapping]]:
             for where, node in walk_dicts(value, (*path, key)):
                 if 'type' in node:
                     yield join_key(where), node
+
+
+def _read_weights(weights: Any) -> Any:
+    """Weights of a loss, read as MMSegmentation does; a pickle is not."""
+    if not isinstance(weights, str) or not Path(weights).is_file():
+        return weights
+    if weights.endswith('.npy'):
+        return np.load(weights, allow_pickle=False).tolist()
+    if weights.endswith(('.json', '.yaml', '.yml')):
+        return load(weights)
+    return weights
 
 
 def _class_count(node: ConfigNode, scope: str) -> Any:

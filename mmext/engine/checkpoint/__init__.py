@@ -3,13 +3,13 @@
 from .exchange import MissingRanksError
 from .load import check_complete, load_weights, read_checkpoint
 from .pretrained import write_pretrained
-from .runner import CheckpointingRunner, NoResumableCheckpointError
+from .runner import CheckpointingRunner, UnusableCheckpointError
 from .work_dir import WorkDirInUseError, work_dir_lock
 
 __all__ = [
     'CheckpointingRunner',
     'MissingRanksError',
-    'NoResumableCheckpointError',
+    'UnusableCheckpointError',
     'WorkDirInUseError',
     'check_complete',
     'load_weights',

@@ -56,8 +56,8 @@ def _samplers(dataloader: Any) -> list[Any]:
     return [item for item in candidates if hasattr(item, 'seed')]
 
 
-class NoResumableCheckpointError(ValueError):
-    """Checkpoints are there, and none of them can be gone on from."""
+class UnusableCheckpointError(ValueError):
+    """What to resume from, or to load, is there and cannot be used."""
 
 
 class CheckpointingRunner(Runner):
@@ -357,21 +357,28 @@ class CheckpointingRunner(Runner):
         from the beginning, from the weights of ``load_from`` if that is set.
 
         Raises:
-            ValueError: If there are checkpoints and none can be used.
+            UnusableCheckpointError: If a checkpoint is damaged, or does not
+                go with the model or the training; of a work dir, if none
+                of its checkpoints can be used.
         """
         if self._has_loaded:
             return
-        if self._resume == 'auto' or (self._resume and not self._load_from):
-            newest = self._find_newest()
-            if newest is not None:
-                self._found = True
-                try:
-                    self.resume(newest)
-                finally:
-                    self._found = False
-                return
-            self._resume = False
-        super().load_or_resume()
+        try:
+            if self._resume == 'auto' or (
+                self._resume and not self._load_from
+            ):
+                newest = self._find_newest()
+                if newest is not None:
+                    self._found = True
+                    try:
+                        self.resume(newest)
+                    finally:
+                        self._found = False
+                    return
+                self._resume = False
+            super().load_or_resume()
+        except ValueError as error:
+            raise UnusableCheckpointError(str(error)) from error
 
     def _find_newest(self) -> str | None:
         newest = [None, '']
@@ -404,7 +411,7 @@ class CheckpointingRunner(Runner):
         broadcast_object_list(newest)
         checkpoint, unused = newest
         if checkpoint is None and unused:
-            raise NoResumableCheckpointError(
+            raise UnusableCheckpointError(
                 f'{unused}. There is no other checkpoint to resume from; to '
                 f'start anew, remove {self.work_dir}/last_checkpoint and any '
                 'damaged file beside it'
