@@ -78,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             cfg, out=args.out, report=args.report, score_thr=args.score_thr
         )
     except UnusableCheckpointError as error:
-        parser.error(str(error))
+        parser.exit(2, f'{parser.prog}: error: {error}\n')
     return 0
 
 

@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         run_training(cfg)
     except (UnusableCheckpointError, WorkDirInUseError) as error:
-        parser.error(str(error))
+        parser.exit(2, f'{parser.prog}: error: {error}\n')
     return 0
 
 

@@ -366,7 +366,7 @@ def test_a_loss_that_was_scaled(tmp_path, trained):
             resume(tmp_path / 'c', path)
 
 
-def test_the_commands_of_the_error_do_what_they_say(tmp_path):
+def test_the_commands_of_the_error_do_what_they_say(tmp_path, capsys):
     """Through the tool: the old training goes on, or a new one begins."""
     main = load_tool('train').main
     cfg = toy.config(default_hooks=EVERY_STEP)
@@ -379,9 +379,12 @@ def test_the_commands_of_the_error_do_what_they_say(tmp_path):
     saved = tmp_path / 'w' / 'iter_8.pth'
     path = toy.write(tmp_path / 'b.py', toy.traced(tmp_path / 'b', cfg))
     args = [path, '--work-dir', str(tmp_path / 'b_w')]
-    with pytest.raises(ValueError, match='cannot resume from') as info:
+    with pytest.raises(SystemExit) as info:
         main([*args, '--resume', str(saved)])
-    commands = re.findall(r'--cfg-options (.*?)(?:\. To|$)', str(info.value))
+    assert info.value.code == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert 'error: cannot resume from' in error
+    commands = re.findall(r'--cfg-options (.*?)(?:\. To|$)', error)
     restore, anew = map(shlex.split, commands)
     assert (
         main([*args, '--resume', str(saved), '--cfg-options', *restore]) == 0
