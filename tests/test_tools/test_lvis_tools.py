@@ -5,8 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import mmdet.evaluation.metrics.lvis_metric as host_metric
 import pytest
-from helpers.lvis_set import write_config
+from helpers.lvis_set import CLASSES, write_config
 from helpers.toy_ranks import load_tool
 from mmengine.fileio import dump, load
 
@@ -18,18 +19,20 @@ def config(tmp_path):
     return write_config(tmp_path)
 
 
-def findings(tool: str, config: str, key: str) -> list[dict]:
-    """What a tool reports, notes left out; none of it is an error."""
+def findings(tool: str, config: str, *more: str) -> list[dict]:
+    """What a tool reports, notes left out."""
     told = Path(config).with_name('told.json')
     store = ['--store', str(told.with_name('store.sqlite'))]
-    argv = [config, *store, '--json', str(told)]
-    assert load_tool(tool).main(argv) == 0
-    return [row for row in load(told)[key] if row['severity']]
+    code = load_tool(tool).main([config, *store, '--json', str(told), *more])
+    content = load(told)
+    rows = content['groups' if tool == 'validate_labels' else 'findings']
+    assert code == any(row['severity'] == 2 for row in rows)
+    return [row for row in rows if row['severity']]
 
 
 def test_labels(config):
     """Lists of categories that contradict the file are named, no others."""
-    (group,) = findings('validate_labels', config, 'groups')
+    (group,) = findings('validate_labels', config)
     assert group['rule'] == 'CLS001'
     path = Path(config).with_name('data') / 'annotations/lvis_v1_train.json'
     content = load(path)
@@ -38,7 +41,7 @@ def test_labels(config):
     content['images'][2]['neg_category_ids'] = [7, 70]
     content['images'][3]['not_exhaustive_category_ids'] = [90]
     dump(content, path)
-    _, group = findings('validate_labels', config, 'groups')
+    _, group = findings('validate_labels', config)
     assert group['rule'] == 'COCO018'
     rows = [(row['position'], row['value']) for row in group['examples']]
     assert rows == [('images[1]', '5'), ('images[2], images[3]', '70, 90')]
@@ -47,8 +50,54 @@ def test_labels(config):
 @pytest.mark.slow
 def test_preflight(config):
     """A class without objects is all that is found."""
-    rows = findings('preflight', config, 'findings')
+    rows = findings('preflight', config)
     assert [row['rule'] for row in rows] == ['CLS001']
+
+
+HOST_CONFIG = """
+_base_ = 'mmdet::lvis/mask-rcnn_r50_fpn_sample1e-3_ms-1x_lvis-v1.py'
+few = dict(data_root={root!r}, metainfo=dict(classes={classes!r}))
+train_dataloader = dict(dataset=dict(dataset=few))
+val_dataloader = dict(dataset=few)
+test_dataloader = val_dataloader
+val_evaluator = dict(ann_file={root!r} + 'annotations/lvis_v1_val.json')
+test_evaluator = val_evaluator
+model = dict(
+    backbone=dict(
+        depth=18, init_cfg=None, frozen_stages=-1, norm_eval=False),
+    neck=dict(in_channels=[64, 128, 256, 512]),
+    roi_head=dict(
+        bbox_head=dict(num_classes=4), mask_head=dict(num_classes=4)))
+"""
+CURE = """
+few.update(type='mmext.LVISV1Dataset')
+val_evaluator.update(type='mmext.LVISMetric')
+"""
+
+
+@pytest.mark.slow
+def test_host_config_without_the_package(config, monkeypatch):
+    """What the remedy names is what makes MMDetection's config be built."""
+    monkeypatch.setitem(sys.modules, 'lvis', None)
+    monkeypatch.setattr(host_metric, 'lvis', None)
+    path, root = Path(config), str(Path(config).with_name('data')) + '/'
+    text = HOST_CONFIG.format(root=root, classes=CLASSES)
+    argv = ['--batches', 'normal', '--image-size', '96', '96']
+    argv += ['--miniature', 'off']
+    path.write_text(text)
+    *rows, kept = findings('preflight', config, *argv)
+    assert kept['rule'] == 'CLS001'
+    assert [(row['rule'], row['names'][0]) for row in rows] == [
+        ('BUILD001', 'train_dataloader.dataset.dataset'),
+        ('BUILD001', 'val_evaluator'),
+    ]
+    for row in rows:
+        assert "set type='mmext.LVISV1Dataset' of the data" in row['remedy']
+        assert "type='mmext.LVISMetric' of the evaluator" in row['remedy']
+    path.write_text(text + CURE)
+    assert [row['rule'] for row in findings('preflight', config, *argv)] == [
+        'CLS001'
+    ]
 
 
 @pytest.mark.slow
