@@ -7,8 +7,10 @@ from pathlib import Path
 
 import mmdet.evaluation.metrics.lvis_metric as host_metric
 import pytest
+from helpers import recited
 from helpers.lvis_set import CLASSES, write_config
 from helpers.toy_ranks import load_tool
+from mmengine import Config
 from mmengine.fileio import dump, load
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -98,6 +100,61 @@ def test_host_config_without_the_package(config, monkeypatch):
     assert [row['rule'] for row in findings('preflight', config, *argv)] == [
         'CLS001'
     ]
+
+
+@pytest.mark.slow
+def test_report(config, tmp_path):
+    """Average precision of rare, common and frequent classes, as LVIS has it.
+
+    One class is right, one misses two of its five objects, one has boxes on
+    nothing in pictures where not all of its objects are annotated.
+    """
+    annotations = tmp_path / 'data/annotations/lvis_v1_val.json'
+    told = {f'{own:012}.jpg': [] for own in range(1, 7)}
+    for note in load(annotations)['annotations']:
+        own, (x, y, width, height) = note['image_id'], note['bbox']
+        label = (3, 5, 7, 9).index(note['category_id'])
+        if label == 1 and own > 4:
+            # Found as the class of which not all is annotated.
+            label = 3
+        told[f'{own:012}.jpg'].append(
+            (label, x, y, x + width, y + height, 0.9)
+        )
+    nothing = (84, 84, 95, 95)
+    for rows in told.values():
+        rows.append((3, *nothing, 0.95))
+    # Unknown in the first picture, known to be absent in the second.
+    told['000000000001.jpg'].append((1, *nothing, 0.95))
+    told['000000000002.jpg'].append((2, *nothing, 0.8))
+    cfg = Config.fromfile(config)
+    model = {'type': 'mmengine.RecitingDetector', 'told': told}
+    cfg.merge_from_dict({'model': {'_delete_': True, **model}})
+    cfg.dump(config)
+    argv = [config, str(recited.write_checkpoint(tmp_path))]
+    argv += ['--work-dir', str(tmp_path / 'run'), '--report', str(tmp_path)]
+    assert load_tool('test').main(argv) == 0
+    report = load(tmp_path / 'report.json')
+    summary = report['summary']
+    shares = [summary[f'AP{kind}'] for kind in 'rcf']
+    assert shares == pytest.approx([1, 61 / 101, 1])
+    assert list(summary)[:6] == ['AP', 'AP50', 'AP75', 'APs', 'APm', 'APl']
+    for name, value in summary.items():
+        theirs = report['metrics'][f'lvis/bbox_{name}']
+        assert (-1 if value is None else value) == pytest.approx(
+            theirs, abs=5e-4
+        )
+    rows = report['per_class']
+    kinds = [row['frequency'] for row in rows]
+    assert kinds == ['rare', 'common', 'common', 'frequent']
+    assert [row['AP'] for row in rows if row['objects']] == pytest.approx(
+        shares
+    )
+    counts = {name: own for name, own in report['counts'].items() if own}
+    assert counts == {'right': 15, 'missed': 2, 'background': 1}
+    page = (tmp_path / 'report.html').read_text()
+    assert 'of rare, common and frequent classes' in page
+    assert '<b>0.604</b> <span>APc</span>' in page
+    assert '>common</td><td class="number" data-sort="5">5</td>' in page
 
 
 @pytest.mark.slow
