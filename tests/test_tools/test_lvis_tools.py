@@ -158,7 +158,8 @@ def test_report(config, tmp_path):
 
 
 @pytest.mark.slow
-def test_trains_and_validates(config, tmp_path):
+def test_training(config, tmp_path):
+    """What it validates is what a test of its checkpoint reports."""
     command = [
         *(sys.executable, str(ROOT / 'tools/train.py')),
         *(config, '--work-dir', str(tmp_path / 'run'), '--cfg-options'),
@@ -170,4 +171,10 @@ def test_trains_and_validates(config, tmp_path):
     rows = [json.loads(line) for line in log.read_text().splitlines()]
     # Eight samples of seven pictures: that of the rare class is repeated.
     assert len([row for row in rows if 'loss_cls' in row]) == 4
-    assert all(0 <= rows[-1][f'lvis/bbox_AP{kind}'] <= 1 for kind in 'rcf')
+    argv = [config, str(tmp_path / 'run/epoch_1.pth'), '--work-dir']
+    argv += [str(tmp_path / 'test'), '--report', str(tmp_path)]
+    assert load_tool('test').main(argv) == 0
+    metrics = load(tmp_path / 'report.json')['metrics']
+    for kind in 'rcf':
+        name = f'lvis/bbox_AP{kind}'
+        assert 0 <= metrics[name] == rows[-1][name] <= 1
