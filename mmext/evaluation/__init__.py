@@ -14,7 +14,11 @@ from .box_metrics import (
     calibration,
     judge_boxes,
 )
-from .lvis_metric import LVISMetric, lvis_average_precision
+from .lvis_metric import (
+    LVISMetric,
+    known_categories,
+    lvis_average_precision,
+)
 from .task_metrics import (
     ClassificationTaskMetric,
     DepthMetric,
@@ -39,5 +43,6 @@ __all__ = [
     'calibration',
     'delta_m',
     'judge_boxes',
+    'known_categories',
     'lvis_average_precision',
 ]

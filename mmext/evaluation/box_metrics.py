@@ -81,7 +81,11 @@ class JudgedBoxes:
 
 
 def judge_boxes(
-    gt: InstanceData, pred: InstanceData, *, iou_thr: float = 0.5
+    gt: InstanceData,
+    pred: InstanceData,
+    *,
+    iou_thr: float = 0.5,
+    open_labels: Sequence[int] = (),
 ) -> JudgedBoxes:
     """Find the kind of error of each predicted box, and the missed objects.
 
@@ -108,6 +112,8 @@ def judge_boxes(
         pred: The prediction: arrays ``bboxes``, ``(M, 4)``, ``labels`` and
             ``scores``, ``(M,)``, in [0, 1].
         iou_thr: Smallest IoU of a box and its object, in (0.1, 1].
+        open_labels: Classes of which objects may lack an annotation: a box
+            without an object of its class does not count.
 
     Raises:
         ValueError: If a box is not finite, or a score not in [0, 1].
@@ -123,12 +129,14 @@ def judge_boxes(
     overlaps = _overlaps(pred, gt, 'iou')
     near = overlaps >= iou_thr
     same = pred.labels[:, None] == gt.labels[None]
+    is_open = np.isin(pred.labels, open_labels)
+    near &= same | ~is_open[:, None]
     worth = 1000 * same + 1 + pred.scores[:, None] + overlaps / 100
     rows, columns = linear_sum_assignment(near * worth, maximize=True)
     met = near[rows, columns]
     owner = np.full(len(pred.labels), -1)
     owner[rows[met]] = columns[met]
-    counted = (owner >= 0) | ~(covered >= 0.5).any(1)
+    counted = (owner >= 0) | ~(is_open | (covered >= 0.5).any(1))
     pred, owner = pred[counted], owner[counted]
     overlaps, same = overlaps[counted], same[counted]
 
@@ -183,7 +191,7 @@ def _mean(values: np.ndarray) -> float | None:
     return float(values.mean()) if values.size else None
 
 
-def _class_metrics(evaluation: Mapping[str, Any], k: int) -> dict[str, Any]:
+def class_metrics(evaluation: Mapping[str, Any], k: int) -> dict[str, Any]:
     """AP by IoU and size, AR, and the score of the best F1, of a class."""
     # IoU, recall, size: with the most boxes per picture, as MMDetection does.
     precision = evaluation['precision'][:, :, k, :, -1]
@@ -287,7 +295,7 @@ def average_precision(
         name: float(value) if value > -1 else None
         for name, value in zip(names, run.stats)
     }
-    by_class = [_class_metrics(evaluation, k) for k in range(len(cat_ids))]
+    by_class = [class_metrics(evaluation, k) for k in range(len(cat_ids))]
     return totals, by_class
 
 

@@ -20,9 +20,20 @@ from pycocotools.cocoeval import COCOeval
 from terminaltables import AsciiTable
 
 from ..registry import METRICS
+from .box_metrics import class_metrics
 
 _METRICS = ('bbox', 'segm')
 _FREQUENCIES = 'rcf'
+
+
+def known_categories(truth: COCO) -> dict[int, set[int]]:
+    """By image, the categories that have objects or are known to be absent."""
+    known = defaultdict(set)
+    for own, image in truth.imgs.items():
+        known[own].update(image['neg_category_ids'])
+    for note in truth.anns.values():
+        known[note['image_id']].add(note['category_id'])
+    return known
 
 
 def lvis_average_precision(
@@ -32,7 +43,7 @@ def lvis_average_precision(
     *,
     iou_type: str = 'bbox',
     max_dets: int = 300,
-) -> tuple[dict[str, float], list[float]]:
+) -> tuple[dict[str, float], list[dict[str, Any]]]:
     """LVIS's metrics, of all categories and of each.
 
     They are COCO's but for three things (Gupta et al., 2019): a prediction
@@ -55,24 +66,17 @@ def lvis_average_precision(
           ``APc``, ``APf`` of rare, common and frequent categories;
           ``AR@300``, ``ARs@300``, ... with ``max_dets``. All in [0, 1], -1
           where there is no object.
-        * ``AP`` of each of ``cat_ids``.
+        * for each of ``cat_ids`` what :func:`average_precision` gives.
     """
-    known = {
-        (note['image_id'], note['category_id']) for note in truth.anns.values()
-    }
-    open_ended = set()
-    for own, image in truth.imgs.items():
-        known |= {(own, item) for item in image['neg_category_ids']}
-        open_ended |= {
-            (own, item) for item in image['not_exhaustive_category_ids']
-        }
+    known = known_categories(truth)
     images = defaultdict(list)
-    for own, item in known:
-        images[item].append(own)
+    for own, categories in known.items():
+        for item in categories:
+            images[item].append(own)
     for note in truth.anns.values():
         note.setdefault('iscrowd', 0)
     counted = _counted(truth, predictions, known, iou_type, max_dets)
-    precision, recall = [], []
+    precision, recall, by_class = [], [], []
     with contextlib.redirect_stdout(io.StringIO()):
         for item in cat_ids:
             run = COCOeval(truth, counted, iou_type)
@@ -80,14 +84,16 @@ def lvis_average_precision(
             run.params.imgIds = images[item]
             run.params.maxDets = [max_dets]
             run.evaluate()
-            for pair in run.evalImgs:
-                if pair and (pair['image_id'], item) in open_ended:
+            for pair in filter(None, run.evalImgs):
+                image = truth.imgs[pair['image_id']]
+                if item in image['not_exhaustive_category_ids']:
                     pair['dtIgnore'] = np.logical_or(
                         pair['dtIgnore'], pair['dtMatches'] == 0
                     )
             run.accumulate()
             precision.append(run.eval['precision'][:, :, 0, :, 0])
             recall.append(run.eval['recall'][:, 0, :, 0])
+            by_class.append(class_metrics(run.eval, 0))
     # Category, IoU, recall, size; and category, IoU, size.
     precision, recall = np.stack(precision), np.stack(recall)
     kinds = [truth.cats[item]['frequency'] for item in cat_ids]
@@ -109,7 +115,7 @@ def lvis_average_precision(
             for n, size in enumerate('sml', 1)
         },
     }
-    return totals, [_mean(item[..., 0]) for item in precision]
+    return totals, by_class
 
 
 def _mean(values: np.ndarray) -> float:
@@ -121,7 +127,7 @@ def _mean(values: np.ndarray) -> float:
 def _counted(
     truth: COCO,
     predictions: Sequence[Mapping[str, Any]],
-    known: set[tuple[int, int]],
+    known: Mapping[int, set[int]],
     iou_type: str,
     max_dets: int,
 ) -> COCO:
@@ -134,7 +140,7 @@ def _counted(
         # Stable, as LVIS's is: of equal scores the first ones stay.
         items = sorted(items, key=lambda item: -item['score'])[:max_dets]
         for item in items:
-            if (own, item['category_id']) not in known:
+            if item['category_id'] not in known[own]:
                 continue
             if iou_type == 'bbox':
                 area = item['bbox'][2] * item['bbox'][3]
@@ -234,9 +240,9 @@ class LVISMetric(HostCocoMetric):
                 prefix = '' if len(self.metrics) == 1 else f'{metric}_'
                 by_name |= {
                     f'{prefix}{categories[item]["name"]}_precision': round(
-                        value, 3
+                        -1.0 if row['AP'] is None else row['AP'], 3
                     )
-                    for item, value in zip(self.cat_ids, by_class)
+                    for item, row in zip(self.cat_ids, by_class)
                 }
         return metrics | by_name
 

@@ -39,7 +39,7 @@ CONFIGS = (
     'coco_instance_lsj',
     'coco_instance_lsj_1280',
     'generated_categorical',
-    # In test_train_lvis.py, and the step of the config in test_configs.py.
+    # In test_lvis_tools.py, and the step of the config in test_configs.py.
     'lvis_v1',
     'lvis_v1_detection',
     'lvis_v1_instance_lsj',

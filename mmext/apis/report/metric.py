@@ -2,7 +2,7 @@
 
 import heapq
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,12 @@ from ...checks.findings import to_json_line
 from ...evaluation import (
     ERROR_KINDS,
     JudgedBoxes,
+    LVISMetric,
     average_precision,
     calibration,
     judge_boxes,
+    known_categories,
+    lvis_average_precision,
 )
 from ...utils.files import atomic_path
 from .page import report_page
@@ -30,6 +33,7 @@ NUM_PICTURES = 24
 """So many of the worst pictures are drawn."""
 
 _IOU_THR = 0.5
+_FREQUENCIES = {'r': 'rare', 'c': 'common', 'f': 'frequent'}
 
 
 class ReportMetric(BaseMetric):
@@ -213,7 +217,7 @@ def _box_metrics(
     classes: Sequence[str],
     evaluator: CocoMetric | None,
 ) -> tuple[dict, list[dict]]:
-    """COCO's metrics of boxes, of all classes and of each."""
+    """COCO's metrics of boxes, or LVIS's, of all classes and of each."""
     data, cat_ids, image_ids = _coco_truth(records, gts, classes, evaluator)
     rows = [
         {
@@ -227,10 +231,42 @@ def _box_metrics(
             *(record['pred'][key] for key in ('bboxes', 'labels', 'scores'))
         )
     ]
+    if isinstance(evaluator, LVISMetric):
+        totals, by_class = lvis_average_precision(
+            evaluator._coco_api, rows, cat_ids, max_dets=evaluator.max_dets
+        )
+        totals = {
+            name: None if value == -1 else value
+            for name, value in totals.items()
+            if name.startswith('AP')
+        }
+        kinds = [evaluator._coco_api.cats[own]['frequency'] for own in cat_ids]
+        return totals, [
+            {'frequency': _FREQUENCIES[kind], **row}
+            for kind, row in zip(kinds, by_class)
+        ]
     limits = {}
     if evaluator is not None:
         limits['max_dets'] = evaluator.proposal_nums
     return average_precision(data, rows, cat_ids, **limits)
+
+
+def _count_as_lvis(
+    records: Sequence[Mapping], metric: LVISMetric
+) -> Iterator[tuple[InstanceData, list[int]]]:
+    """By picture the boxes that count, and classes not all annotated."""
+    truth = metric._coco_api
+    known = known_categories(truth)
+    labels = {own: n for n, own in enumerate(metric.cat_ids)}
+    for record in records:
+        own, pred = record['img_id'], record['pred']
+        best = np.argsort(-pred.scores, kind='stable')[: metric.max_dets]
+        ids = np.array(metric.cat_ids)[pred.labels[best]]
+        lacking = truth.imgs[own]['not_exhaustive_category_ids']
+        yield (
+            pred[best[np.isin(ids, list(known[own]))]],
+            [labels[item] for item in lacking if item in labels],
+        )
 
 
 def _judge_detector(
@@ -242,18 +278,25 @@ def _judge_detector(
 ) -> tuple[dict[str, Any], list[tuple]]:
     """The report, and what is needed to draw the worst pictures."""
     gts = _read_objects(dataset, [item['img_path'] for item in records])
-    coco = [item for item in evaluators if isinstance(item, CocoMetric)]
-    totals, by_class = _box_metrics(
-        records, gts, classes, coco[0] if coco else None
-    )
+    coco = [
+        item
+        for item in evaluators
+        # mmdet.LVISMetric is one, and has no file of COCO.
+        if isinstance(item, CocoMetric) and item._coco_api is not None
+    ]
+    evaluator = coco[0] if coco else None
+    totals, by_class = _box_metrics(records, gts, classes, evaluator)
+    counted = ((record['pred'], ()) for record in records)
+    if isinstance(evaluator, LVISMetric):
+        counted = _count_as_lvis(records, evaluator)
     judged, scores, right = [], [np.zeros(0)], [np.zeros(0, bool)]
-    for gt, record in zip(gts, records):
-        pred = record['pred']
-        everything = judge_boxes(gt, pred, iou_thr=_IOU_THR)
+    for gt, (pred, lacking) in zip(gts, counted):
+        rules = {'iou_thr': _IOU_THR, 'open_labels': lacking}
+        everything = judge_boxes(gt, pred, **rules)
         scores.append(everything.pred.scores)
         right.append(everything.right)
         pred = pred[pred.scores >= score_thr]
-        judged.append(judge_boxes(gt, pred, iou_thr=_IOU_THR))
+        judged.append(judge_boxes(gt, pred, **rules))
     # Rows are objects, columns predictions, the background is last.
     matrix = np.zeros((len(classes) + 1,) * 2, int)
     errors = Counter()

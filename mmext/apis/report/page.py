@@ -342,6 +342,8 @@ def report_page(
         cards = [_map_card(*item, classes, colors) for item in shown]
         columns, metric, kinds = _MAP_COLUMNS, 'IoU', ()
     rows = _worst_and_best(report['per_class'], metric)
+    if 'frequency' in rows[0]:
+        columns = {'frequency': 'Frequency', **columns}
     numbers = [
         ('info', _text(value), name)
         for name, value in report['summary'].items()

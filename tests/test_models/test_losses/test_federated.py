@@ -1,13 +1,23 @@
 """The federated loss is that of Detectron2, of quality focal losses."""
 
+from functools import partial
+
 import pytest
 import torch
+from helpers.toy_ranks import results_of_ranks
 from mmdet.models.losses import QualityFocalLoss
 from mmdet.registry import MODELS
+from torch import nn
 from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
 
 from mmext.models import convert_codetr_state_dict
-from mmext.models.co_dino.losses import LayerTargets, class_losses
+from mmext.models.co_dino.losses import (
+    GroupTargets,
+    LayerTargets,
+    class_losses,
+    loss_divisors,
+)
 from mmext.models.losses import FederatedQualityFocalLoss
 
 COUNTS = [1, 4, 9, 16, 25, 100, 400, 900]
@@ -102,6 +112,77 @@ def test_all_decoder_layers_share_a_draw(queries):
     assert set(got) == {'d0.loss_cls', 'd1.loss_cls', 'loss_cls'}
     for value in got.values():
         assert torch.allclose(value, 2 * rows.sum() / 4, atol=1e-5)
+
+
+def half_batch(rank):
+    """Features, labels and qualities of 12 queries; 5 objects, and 1."""
+    generator = torch.Generator().manual_seed(rank)
+    labels = torch.full((12,), K)
+    own = ([0, 2, 2, 6, 7], [1])[rank]
+    labels[: len(own)] = torch.tensor(own)
+    qualities = torch.rand(12, generator=generator)
+    feats = torch.randn(12, 5, generator=generator)
+    return feats, labels, torch.where(labels < K, qualities, 0.0)
+
+
+def new_layer():
+    torch.manual_seed(0)
+    return nn.Linear(5, K)
+
+
+def loss_on_rank(num_sampled, rank):
+    """CO-DINO's loss of a rank, the classes that count, and gradients."""
+    loss = build(num_sampled=num_sampled)
+    layer = DistributedDataParallel(new_layer())
+    feats, labels, qualities = half_batch(rank)
+    shared = {
+        'labels': labels.view(1, 1, -1),
+        'label_weights': torch.ones(1, 1, 12),
+        'boxes': torch.zeros(1, 1, 12, 4),
+        'box_weights': (labels < K).float().view(1, 1, -1),
+    }
+    (divisors,) = loss_divisors(
+        [[GroupTargets('{}', **shared)]], 0.0, average_classes=True
+    )
+    targets = LayerTargets(
+        names=['{}'],
+        sizes=[12],
+        qualities=qualities.view(1, 1, -1),
+        divisors=divisors,
+        **shared,
+    )
+    scores = layer(feats).view(1, 1, 12, K)
+    torch.manual_seed(10 + rank)
+    value = class_losses(loss, scores, targets)['loss_cls']
+    value.backward()
+    torch.manual_seed(10 + rank)
+    counted = loss.sample(labels).nonzero().flatten()
+    grads = [item.grad.tolist() for item in layer.parameters()]
+    return value.item(), counted.tolist(), grads
+
+
+@pytest.mark.xdist_group('processes')
+@pytest.mark.parametrize('num_sampled', [4, K])
+def test_two_processes(num_sampled, tmp_path):
+    """As one with both halves, where a row counts the classes of its rank."""
+    results = results_of_ranks(partial(loss_on_rank, num_sampled), tmp_path)
+    values, counted, grads = zip(*(item['value'] for item in results))
+    sizes = [len(item) for item in counted]
+    assert sizes == ([4, 4] if num_sampled == 4 else [K, K])
+    layer, rows = new_layer(), []
+    for rank in range(2):
+        feats, labels, qualities = half_batch(rank)
+        assert {*labels.tolist()} <= {*counted[rank], K}
+        rows += by_hand(
+            layer(feats), labels, qualities, torch.ones(12), counted[rank]
+        )
+    loss = torch.stack(rows).sum() / 6
+    loss.backward()
+    assert sum(values) / 2 == pytest.approx(loss.item(), rel=1e-5)
+    for own in grads:
+        for one, other in zip(own, layer.parameters()):
+            assert torch.allclose(torch.tensor(one), other.grad, atol=1e-6)
+    assert (counted[0] == counted[1]) == (num_sampled == K)
 
 
 def test_draws_as_often_as_detectron2():

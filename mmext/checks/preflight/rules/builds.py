@@ -33,6 +33,9 @@ _CURES = {
     'most the number of positions of the feature maps',
     'should be the same': 'bring the pictures of a batch to one size by a '
     'step or by data_preprocessor, or set batch_size=1',
+    'Package lvis is not installed': "set type='mmext.LVISV1Dataset' of the "
+    "data set and type='mmext.LVISMetric' of the evaluator, which work "
+    f'without it, or {INSTALL}',
 }
 # Rules of the labels that say why a batch cannot be made, or be learned.
 _OF_DATA = ('CFG003', 'CFG012', 'COCO016', 'PAIR008')
@@ -97,7 +100,8 @@ def build_findings(
             index
             for index, other in enumerate(findings)
             # What was raised, without the part in which it was.
-            if finding.remedy == INSTALL == other.remedy
+            if INSTALL in finding.remedy
+            and other.remedy == finding.remedy
             and other.message.partition(': ')[2] == cause
         ]
         if not same and again:
