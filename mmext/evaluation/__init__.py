@@ -13,6 +13,7 @@ from .box_metrics import (
     average_precision,
     calibration,
     judge_boxes,
+    lost_precision,
 )
 from .lvis_metric import LVISMetric, lvis_average_precision
 from .task_metrics import (
@@ -39,5 +40,6 @@ __all__ = [
     'calibration',
     'delta_m',
     'judge_boxes',
+    'lost_precision',
     'lvis_average_precision',
 ]

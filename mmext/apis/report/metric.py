@@ -22,6 +22,7 @@ from ...evaluation import (
     average_precision,
     calibration,
     judge_boxes,
+    lost_precision,
 )
 from ...utils.files import atomic_path
 from .page import report_page
@@ -246,21 +247,27 @@ def _judge_detector(
     totals, by_class = _box_metrics(
         records, gts, classes, coco[0] if coco else None
     )
-    judged, scores, right = [], [np.zeros(0)], [np.zeros(0, bool)]
-    for gt, record in zip(gts, records):
-        pred = record['pred']
-        everything = judge_boxes(gt, pred, iou_thr=_IOU_THR)
-        scores.append(everything.pred.scores)
-        right.append(everything.right)
-        pred = pred[pred.scores >= score_thr]
-        judged.append(judge_boxes(gt, pred, iou_thr=_IOU_THR))
+    judged = [
+        judge_boxes(gt, record['pred'], iou_thr=_IOU_THR)
+        for gt, record in zip(gts, records)
+    ]
+    lost = lost_precision(judged, len(classes))
+    scores, right = (
+        np.concatenate([rows[item.pred.counted] for item, rows in own])
+        for own in (
+            [(item, item.pred.scores) for item in judged],
+            [(item, item.right) for item in judged],
+        )
+    )
+    judged = [
+        item.best(np.count_nonzero(item.pred.scores >= score_thr))
+        for item in judged
+    ]
     # Rows are objects, columns predictions, the background is last.
     matrix = np.zeros((len(classes) + 1,) * 2, int)
     errors = Counter()
     for item in judged:
-        for pair in item.pairs:
-            row, column = (-1 if label is None else label for label in pair)
-            matrix[row, column] += 1
+        np.add.at(matrix, tuple(item.pairs.T), 1)
         for error in item.errors:
             of_object = error.kind == 'classification'
             label = error.truth_label if of_object else error.label
@@ -299,11 +306,10 @@ def _judge_detector(
         'iou_thr': _IOU_THR,
         'summary': totals,
         'counts': _error_counts(judged),
+        'lost_AP_50': lost,
         'per_class': per_class,
         'recalls': [n / 100 for n in range(101)],
-        'calibration': calibration(
-            np.concatenate(scores), np.concatenate(right)
-        ),
+        'calibration': calibration(scores, right),
         'confusion': _cells(matrix, [*classes, 'background']),
         'pictures': pictures,
     }
