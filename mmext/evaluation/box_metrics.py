@@ -150,14 +150,10 @@ def judge_boxes(
 
     By falling score, a box gets that object of its class which it meets best,
     if no other box has it and their IoU is at least ``iou_thr``; it is right.
-    Any other box is of the first of these kinds:
-
-    * localization: its best IoU with objects of its class is in
-      [0.1, ``iou_thr``];
-    * classification: it has ``iou_thr`` with an object of another class;
-    * duplicate: it has ``iou_thr`` with one of its class, which another has;
-    * background: it has no more than 0.1 with all objects;
-    * both: the rest, near objects of other classes only.
+    Any other is of the first of these kinds: a localization error, with an IoU
+    from 0.1 to ``iou_thr`` with one of its class; a classification error, with
+    ``iou_thr`` or more with one of another class; a duplicate, with as much
+    with one of its class; background, with at most 0.1 with all; or both.
 
     Boxes that are not right and lie, with more than ``iou_thr`` of their area,
     in an ignored object of their class do not count.

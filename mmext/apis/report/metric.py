@@ -252,13 +252,8 @@ def _judge_detector(
         for gt, record in zip(gts, records)
     ]
     lost = lost_precision(judged, len(classes))
-    scores, right = (
-        np.concatenate([rows[item.pred.counted] for item, rows in own])
-        for own in (
-            [(item, item.pred.scores) for item in judged],
-            [(item, item.right) for item in judged],
-        )
-    )
+    boxes = InstanceData.cat([item.pred for item in judged])
+    boxes = boxes[boxes.counted]
     judged = [
         item.best(np.count_nonzero(item.pred.scores >= score_thr))
         for item in judged
@@ -309,7 +304,7 @@ def _judge_detector(
         'lost_AP_50': lost,
         'per_class': per_class,
         'recalls': [n / 100 for n in range(101)],
-        'calibration': calibration(scores, right),
+        'calibration': calibration(boxes.scores, boxes.kinds == 'right'),
         'confusion': _cells(matrix, [*classes, 'background']),
         'pictures': pictures,
     }
