@@ -13,6 +13,7 @@ from .box_metrics import (
     average_precision,
     calibration,
     judge_boxes,
+    lost_precision,
 )
 from .lvis_metric import (
     LVISMetric,
@@ -44,5 +45,6 @@ __all__ = [
     'delta_m',
     'judge_boxes',
     'known_categories',
+    'lost_precision',
     'lvis_average_precision',
 ]

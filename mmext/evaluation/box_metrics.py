@@ -1,15 +1,16 @@
 """Metrics of a detector: COCO's, kinds of errors, calibration.
 
-Each number comes from a library: precision and recall from COCO's evaluation
-(faster-coco-eval where it is installed, else pycocotools), pairs of boxes from
-``scipy.optimize.linear_sum_assignment``, bins of scores from
-``numpy.histogram``. All but the first are installed with MMDetection.
+Precision and recall come from COCO's evaluation (faster-coco-eval where it is
+installed, else pycocotools), bins of scores from ``numpy.histogram``. Errors
+are those of TIDE (Bolya et al., ECCV 2020), as its package ``tidecv`` finds
+them.
 """
 
 import contextlib
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from importlib.util import find_spec
 from numbers import Integral
 from typing import Any
@@ -20,22 +21,23 @@ from mmdet.evaluation import CocoMetric as HostCocoMetric
 from mmdet.evaluation import FasterCocoMetric
 from mmdet.structures.bbox import bbox_overlaps
 from mmengine.structures import InstanceData
-from scipy.optimize import linear_sum_assignment
 
 from ..registry import METRICS
 
 ERROR_KINDS = (
-    'missed',
-    'duplicate',
     'classification',
     'localization',
     'both',
+    'duplicate',
     'background',
+    'missed',
 )
-"""Kinds of errors, as TIDE (Bolya et al., 2020) names them."""
+"""Kinds of errors, as TIDE names and orders them."""
 
-# TIDE's limit, below which a box is on no object.
+# TIDE's limits: below the first a box is on no object; of a picture, it takes
+# so many boxes.
 _BACKGROUND_IOU = 0.1
+_MAX_BOXES = 100
 _SIZES = ('', '_s', '_m', '_l')
 _IOUS = ('', '_50', '_75')
 
@@ -66,18 +68,79 @@ class JudgedBoxes:
     """Result of :func:`judge_boxes` for one picture.
 
     Args:
-        pred: The predicted boxes that count.
-        right: ``(M,)``, bool, which of ``pred`` are right.
-        errors: Missed objects first, then by falling score.
-        pairs: ``(label of the object, predicted label)`` of each box and each
-            missed object; None for the label that is not there. A box of
-            another kind than ``'classification'`` has no object.
+        gt: The ``N`` objects that count.
+        pred: The ``M`` predicted boxes, by falling score, with ``kinds``:
+            ``'right'``, or of ``ERROR_KINDS``; ``owners``, indices of the
+            objects that boxes are on, or -1, and ``truths``, their labels;
+            ``counted``, bool, which boxes are not in an ignored object.
     """
 
+    gt: InstanceData
     pred: InstanceData
-    right: np.ndarray
-    errors: tuple[BoxError, ...]
-    pairs: tuple[tuple[int | None, int | None], ...] = field(repr=False)
+
+    def best(self, num: int) -> 'JudgedBoxes':
+        """The same of so many boxes, those of the best scores."""
+        return JudgedBoxes(self.gt, self.pred[:num])
+
+    @cached_property
+    def right(self) -> np.ndarray:
+        """``(M,)``, bool, which boxes are right."""
+        return self.pred.kinds == 'right'
+
+    @cached_property
+    def unmet(self) -> np.ndarray:
+        """``(N,)``, bool, which objects have no right box."""
+        met = self.pred.owners[self.right]
+        return ~np.isin(np.arange(len(self.gt.labels)), met)
+
+    def first(self, *kinds: str) -> np.ndarray:
+        """``(M,)``, bool: of these errors, the first of each unmet object."""
+        owners = self.pred.owners
+        rows = np.flatnonzero(np.isin(self.pred.kinds, kinds))
+        rows = rows[self.unmet[owners[rows]]]
+        rows = rows[np.unique(owners[rows], return_index=True)[1]]
+        return np.isin(np.arange(len(owners)), rows)
+
+    @cached_property
+    def cured(self) -> np.ndarray:
+        """``(M,)``, bool: boxes that are right without their error."""
+        return self.first('classification', 'localization')
+
+    @cached_property
+    def missed(self) -> np.ndarray:
+        """``(N,)``, bool: objects that no box is right or cured for."""
+        near = self.pred.owners[self.cured]
+        return self.unmet & ~np.isin(np.arange(len(self.unmet)), near)
+
+    @cached_property
+    def errors(self) -> tuple[BoxError, ...]:
+        """Missed objects first, then by falling score."""
+        boxes = [tuple(box) for box in self.gt.bboxes.tolist()]
+        labels = self.gt.labels.tolist()
+        errors = [
+            BoxError('missed', boxes[n], labels[n])
+            for n in np.flatnonzero(self.missed)
+        ]
+        pred = self.pred[self.pred.counted & ~self.right]
+        rows = (pred.kinds, pred.bboxes, pred.labels, pred.scores, pred.owners)
+        for kind, box, *rest, owner in zip(*(row.tolist() for row in rows)):
+            on = (boxes[owner], labels[owner]) if owner >= 0 else ()
+            errors.append(BoxError(kind, tuple(box), *rest, *on))
+        return tuple(errors)
+
+    @property
+    def pairs(self) -> np.ndarray:
+        """Label of the object and of the box; -1 for one that is not there.
+
+        Each object and each box once: that of a right box, or of an error of
+        class alone, if it is the first of its object.
+        """
+        pred, labels = self.pred, self.gt.labels
+        has = self.right | (self.first('classification') & pred.counted)
+        boxes = np.where(has, pred.truths, -1), pred.labels
+        alone = np.delete(labels, pred.owners[has])
+        rest = alone, np.full(len(alone), -1)
+        return np.vstack((np.stack(boxes, 1)[pred.counted], np.stack(rest, 1)))
 
 
 def judge_boxes(
@@ -87,23 +150,17 @@ def judge_boxes(
     iou_thr: float = 0.5,
     open_labels: Sequence[int] = (),
 ) -> JudgedBoxes:
-    """Find the kind of error of each predicted box, and the missed objects.
+    """Find the kind of error of each predicted box, as TIDE does.
 
-    Boxes and objects are paired one to one so that as many boxes as possible
-    are paired with an object of their class; of several boxes on one object
-    the best score wins. A box with an object of its class is right. The IoU
-    tells the kind of any other box:
+    By falling score, a box gets that object of its class which it meets best,
+    if no other box has it and their IoU is at least ``iou_thr``; it is right.
+    Any other is of the first of these kinds: a localization error, with an IoU
+    from 0.1 to ``iou_thr`` with one of its class; a classification error, with
+    ``iou_thr`` or more with one of another class; a duplicate, with as much
+    with one of its class; background, with at most 0.1 with all; or both.
 
-    * classification: its object is of another class;
-    * duplicate: it has no object, and at least ``iou_thr`` with one that
-      another box has;
-    * localization: from 0.1 to ``iou_thr`` with an object of its class;
-    * both: the same, with objects of other classes only;
-    * background: less than 0.1 with all objects.
-
-    An object without a box is missed, also where a box is near it. Boxes
-    without an object that lie, with half of their area, in an ignored object
-    do not count.
+    Boxes that are not right and lie, with more than ``iou_thr`` of their area,
+    in an ignored object of their class do not count.
 
     Args:
         gt: The annotation: arrays ``bboxes``, ``(N, 4)``, x1 y1 x2 y2 in
@@ -124,60 +181,116 @@ def judge_boxes(
             'pred must have finite boxes and scores in [0, 1], got others; if '
             'they are NaN the weights are broken: use an earlier checkpoint'
         )
-    covered = _overlaps(pred, gt[gt.ignored], 'iof')
-    gt = gt[~gt.ignored]
-    overlaps = _overlaps(pred, gt, 'iou')
-    near = overlaps >= iou_thr
-    same = pred.labels[:, None] == gt.labels[None]
-    is_open = np.isin(pred.labels, open_labels)
-    near &= same | ~is_open[:, None]
-    worth = 1000 * same + 1 + pred.scores[:, None] + overlaps / 100
-    rows, columns = linear_sum_assignment(near * worth, maximize=True)
-    met = near[rows, columns]
-    owner = np.full(len(pred.labels), -1)
-    owner[rows[met]] = columns[met]
-    counted = (owner >= 0) | ~(is_open | (covered >= 0.5).any(1))
-    pred, owner = pred[counted], owner[counted]
-    overlaps, same = overlaps[counted], same[counted]
+    pred = pred[np.argsort(-pred.scores, kind='stable')]
+    crowd, gt = gt[gt.ignored], gt[~gt.ignored]
+    covered = _overlaps(pred, crowd, 'iof') > iou_thr
+    covered &= pred.labels[:, None] == crowd.labels
+    # With a column for no object, so that each box has a largest IoU.
+    overlaps = np.pad(_overlaps(pred, gt, 'iou'), ((0, 0), (0, 1)))
+    same = pred.labels[:, None] == np.append(gt.labels, -1)
+    of_class, of_others = overlaps * same, overlaps * ~same
+    free = of_class.copy()
+    right = np.zeros(len(free), bool)
+    owners = of_class.argmax(1)
+    highest = of_class.max(1)
+    for n in np.flatnonzero(highest >= iou_thr):
+        best = free[n].argmax()
+        if free[n, best] >= iou_thr:
+            right[n], owners[n] = True, best
+            free[:, best] = 0
+    cases = {
+        'right': (right, owners),
+        'localization': (
+            (highest >= _BACKGROUND_IOU) & (highest <= iou_thr),
+            owners,
+        ),
+        'classification': (of_others.max(1) >= iou_thr, of_others.argmax(1)),
+        'duplicate': (highest >= iou_thr, owners),
+        'background': (overlaps.max(1) <= _BACKGROUND_IOU, -1),
+    }
+    conditions, values = zip(*cases.values())
+    pred.kinds = np.select(conditions, [*cases], 'both')
+    pred.owners = np.select(conditions, values, overlaps.argmax(1))
+    pred.truths = np.append(gt.labels, -1)[pred.owners]
+    pred.counted = right | ~(
+        covered.any(1) | np.isin(pred.labels, open_labels)
+    )
+    return JudgedBoxes(gt, pred)
 
-    missed = sorted(set(range(len(gt.labels))) - set(owner.tolist()))
-    boxes, true_boxes = pred.bboxes.tolist(), gt.bboxes.tolist()
-    labels, true_labels = pred.labels.tolist(), gt.labels.tolist()
-    errors = [
-        BoxError('missed', tuple(true_boxes[n]), true_labels[n])
-        for n in missed
-    ]
-    pairs = [(true_labels[n], None) for n in missed]
-    right = np.zeros(len(labels), bool)
-    for n in np.argsort(-pred.scores, kind='stable').tolist():
-        other = int(owner[n])
-        pairs.append((None if other < 0 else true_labels[other], labels[n]))
-        if other >= 0 and true_labels[other] == labels[n]:
-            right[n] = True
+
+def _mean_ap(
+    scores: np.ndarray,
+    labels: np.ndarray,
+    right: np.ndarray,
+    sizes: np.ndarray,
+) -> float:
+    """AP by TIDE: the mean of the classes that have objects or boxes."""
+    order = np.lexsort((-scores, labels))
+    ends = np.bincount(labels, minlength=len(sizes)).cumsum()
+    values = []
+    for hits, size in zip(np.split(right[order], ends[:-1]), sizes):
+        if not (len(hits) or size):
             continue
-        kind = 'classification'
-        if other < 0:
-            of_class = np.where(same[n], overlaps[n], 0)
-            kind = 'background'
-            for name, values, limit in (
-                ('duplicate', overlaps[n], iou_thr),
-                ('localization', of_class, _BACKGROUND_IOU),
-                ('both', overlaps[n], _BACKGROUND_IOU),
-            ):
-                if values.max(initial=0) >= limit:
-                    kind, other = name, int(values.argmax())
-                    break
-        errors.append(
-            BoxError(
-                kind,
-                tuple(boxes[n]),
-                labels[n],
-                float(pred.scores[n]),
-                None if other < 0 else tuple(true_boxes[other]),
-                None if other < 0 else true_labels[other],
-            )
+        found = hits.cumsum()
+        precision = found / np.arange(1, len(hits) + 1)
+        precision = np.maximum.accumulate(precision[::-1])[::-1]
+        at = np.searchsorted(found / max(size, 1), np.arange(101) / 100)
+        values.append(precision[at[at < len(hits)]].sum() / 101)
+    return float(sum(values) / max(len(values), 1))
+
+
+def lost_precision(
+    judged: Sequence[JudgedBoxes], num_classes: int
+) -> dict[str, float]:
+    """The AP that errors cost at the IoU of ``judged``, as TIDE has it.
+
+    It is what the AP gains where one kind of error is mended and all others
+    stay: boxes get the class or the place of their object, if they are the
+    first of an object without a right one, else they are dropped, as those of
+    the other kinds are; missed objects are no longer asked for.
+
+    Args:
+        judged: One for each picture, of all boxes; the 100 best are taken.
+        num_classes: The number of classes.
+
+    Returns:
+        A value in [0, 1] for each of ``ERROR_KINDS``, and for ``'false
+        positive'``, the gain if all wrong boxes had the score 0, and ``'false
+        negative'``, the gain if objects without a right box did not count.
+    """
+    judged = [item.best(_MAX_BOXES) for item in judged]
+    pred = InstanceData.cat([item.pred for item in judged])
+    right = pred.kinds == 'right'
+    cured = np.concatenate([item.cured for item in judged])
+    objects, missed, unmet = (
+        np.bincount(np.concatenate(labels), minlength=num_classes)
+        for labels in (
+            [item.gt.labels for item in judged],
+            [item.gt.labels[item.missed] for item in judged],
+            [item.gt.labels[item.unmet] for item in judged],
         )
-    return JudgedBoxes(pred, right, tuple(errors), tuple(pairs))
+    )
+    # Of equal scores TIDE takes errors first, but not for what it starts from.
+    order = np.argsort(right, kind='stable')
+
+    def mended(kind: str, scores: np.ndarray, objects: np.ndarray) -> float:
+        own = pred.kinds == kind
+        rows = order[np.where(own, cured, pred.counted)[order]]
+        labels = np.where(own & cured, pred.truths, pred.labels)
+        hits = right | (own & cured)
+        return _mean_ap(scores[rows], labels[rows], hits[rows], objects)
+
+    own = pred.counted
+    base = _mean_ap(pred.scores[own], pred.labels[own], right[own], objects)
+    lost = {}
+    for kind in ERROR_KINDS:
+        rest = objects - missed * (kind == 'missed')
+        lost[kind] = max(mended(kind, pred.scores, rest) - base, 0.0)
+    all_ahead = right.astype(float)
+    return lost | {
+        'false positive': mended('', all_ahead, objects) - base,
+        'false negative': mended('', pred.scores, objects - unmet) - base,
+    }
 
 
 def _overlaps(one: InstanceData, other: InstanceData, mode: str) -> np.ndarray:

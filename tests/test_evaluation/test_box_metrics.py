@@ -1,5 +1,7 @@
 """Metrics of boxes: by hand, and against pycocotools."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -8,11 +10,15 @@ from mmengine.fileio import dump
 from mmengine.structures import InstanceData
 
 from mmext.evaluation import (
+    ERROR_KINDS,
     average_precision,
     box_metrics,
     calibration,
     judge_boxes,
+    lost_precision,
 )
+
+ORACLES = Path(__file__).parents[1] / 'oracles'
 
 
 def truth_of(*rows, ignored=()):
@@ -51,11 +57,11 @@ BOX, LOW, FAR = (0, 0, 20, 20), (0, 0, 20, 9), (50, 50, 70, 70)
         ([], [(1, *BOX, 0.5)], (0, [('background', 1)])),
         ([(1, *BOX)], [(1, *BOX, 0.5)], (1, [])),
         ([(1, *BOX)], [(0, *BOX, 0.5)], (0, [('classification', 0)])),
-        # Less than half: the object is missed, and the box is near it.
+        # Less than half, and nothing else is wrong with the first.
         (
             [(1, *BOX)],
             [(1, *LOW, 0.5), (0, *LOW, 0.4)],
-            (0, [('missed', 1), ('localization', 1), ('both', 0)]),
+            (0, [('localization', 1), ('both', 0)]),
         ),
         # Less than a tenth.
         (
@@ -67,7 +73,7 @@ BOX, LOW, FAR = (0, 0, 20, 20), (0, 0, 20, 9), (50, 50, 70, 70)
         (
             [(1, *BOX)],
             [(0, *BOX, 0.9), (1, *BOX, 0.1)],
-            (1, [('duplicate', 0)]),
+            (1, [('classification', 0)]),
         ),
         # Two objects in one place need two boxes.
         (
@@ -75,12 +81,12 @@ BOX, LOW, FAR = (0, 0, 20, 20), (0, 0, 20, 9), (50, 50, 70, 70)
             [(1, *BOX, 0.9), (1, *BOX, 0.8)],
             (2, []),
         ),
-        # As many as possible are right: the first box leaves the object that
-        # it meets best to the second, which meets no other.
+        # By score: the first box gets the object that it meets best, and the
+        # second none, though it meets that one only.
         (
             [(1, 0, 0, 20, 20), (1, 0, 6, 20, 26)],
             [(1, 0, 2, 20, 22, 0.9), (1, 0, 0, 20, 15, 0.3)],
-            (2, []),
+            (1, [('missed', 1), ('duplicate', 1)]),
         ),
     ],
 )
@@ -90,18 +96,20 @@ def test_each_box_is_of_one_kind(truth, pred, wanted):
 
 def test_ignored_objects_do_not_count():
     crowd = truth_of((1, *BOX), (1, *FAR), ignored=[0])
-    inside = pred_of((1, 2, 2, 6, 6, 0.9), (0, 40, 0, 60, 20, 0.8))
+    inside = pred_of((1, 2, 2, 6, 6, 0.9), (0, 2, 2, 6, 6, 0.8))
+    # As COCO has it, only boxes of the class of the crowd.
     assert kinds(crowd, inside) == (0, [('missed', 1), ('background', 0)])
     judged = judge_boxes(crowd, inside)
-    assert judged.pred.scores.tolist() == pytest.approx([0.8])
-    assert judged.pairs == ((1, None), (None, 0))
+    assert judged.pred.counted.tolist() == [False, True]
+    assert judged.pairs.tolist() == [[-1, 0], [1, -1]]
 
 
 def test_the_best_score_wins():
     judged = judge_boxes(
         truth_of((1, *BOX)), pred_of((1, *BOX, 0.5), (1, 0, 0, 20, 19, 0.6))
     )
-    assert judged.right.tolist() == [False, True]
+    assert judged.pred.scores.tolist() == pytest.approx([0.6, 0.5])
+    assert judged.right.tolist() == [True, False]
     (error,) = judged.errors
     assert (error.kind, error.truth_box) == ('duplicate', BOX)
 
@@ -110,6 +118,40 @@ def test_the_best_score_wins():
 def test_refuses_what_is_no_score(score):
     with pytest.raises(ValueError, match=r'scores in \[0, 1\], got'):
         judge_boxes(truth_of(), pred_of((1, *BOX, score)))
+
+
+def test_errors_and_what_they_cost_are_those_of_tidecv():
+    """Crowds, equal scores, classes without objects, too many boxes."""
+    recorded = torch.load(ORACLES / 'tide.pt')
+    judged = []
+    for image in range(50):
+        rows = (recorded[name].numpy() for name in ('objects', 'boxes'))
+        truth, pred = (
+            InstanceData(
+                bboxes=np.hstack((own[:, 2:4], own[:, 2:4] + own[:, 4:6])),
+                labels=own[:, 1].astype(int),
+                scores=own[:, 6],
+            )
+            for own in (item[item[:, 0] == image] for item in rows)
+        )
+        truth.ignored = truth.scores > 0
+        judged.append(judge_boxes(truth, pred))
+    *kinds, positive, negative = lost_precision(judged, 14).items()
+    assert tuple(kind for kind, _ in kinds) == ERROR_KINDS
+    names = ('Cls', 'Loc', 'Both', 'Dupe', 'Bkg', 'Miss')
+    for name, (_, value) in zip(
+        (*names, 'FalsePos', 'FalseNeg'), (*kinds, positive, negative)
+    ):
+        assert 100 * value == pytest.approx(
+            recorded['figures'][name], abs=1e-6
+        )
+        assert value > 0
+    best = [item.best(100) for item in judged]
+    found = np.concatenate([item.pred.kinds for item in best]).tolist()
+    found += ['missed'] * sum(item.missed.sum() for item in best)
+    assert [found.count(kind) for kind in ERROR_KINDS] == [
+        recorded['counts'][name] for name in names
+    ]
 
 
 NAMES = ('one', 'two', 'three', 'never')

@@ -24,6 +24,7 @@ from ...evaluation import (
     calibration,
     judge_boxes,
     known_categories,
+    lost_precision,
     lvis_average_precision,
 )
 from ...utils.files import atomic_path
@@ -289,21 +290,22 @@ def _judge_detector(
     counted = ((record['pred'], ()) for record in records)
     if isinstance(evaluator, LVISMetric):
         counted = _count_as_lvis(records, evaluator)
-    judged, scores, right = [], [np.zeros(0)], [np.zeros(0, bool)]
-    for gt, (pred, lacking) in zip(gts, counted):
-        rules = {'iou_thr': _IOU_THR, 'open_labels': lacking}
-        everything = judge_boxes(gt, pred, **rules)
-        scores.append(everything.pred.scores)
-        right.append(everything.right)
-        pred = pred[pred.scores >= score_thr]
-        judged.append(judge_boxes(gt, pred, **rules))
+    judged = [
+        judge_boxes(gt, pred, iou_thr=_IOU_THR, open_labels=lacking)
+        for gt, (pred, lacking) in zip(gts, counted)
+    ]
+    lost = lost_precision(judged, len(classes))
+    boxes = InstanceData.cat([item.pred for item in judged])
+    boxes = boxes[boxes.counted]
+    judged = [
+        item.best(np.count_nonzero(item.pred.scores >= score_thr))
+        for item in judged
+    ]
     # Rows are objects, columns predictions, the background is last.
     matrix = np.zeros((len(classes) + 1,) * 2, int)
     errors = Counter()
     for item in judged:
-        for pair in item.pairs:
-            row, column = (-1 if label is None else label for label in pair)
-            matrix[row, column] += 1
+        np.add.at(matrix, tuple(item.pairs.T), 1)
         for error in item.errors:
             of_object = error.kind == 'classification'
             label = error.truth_label if of_object else error.label
@@ -342,11 +344,10 @@ def _judge_detector(
         'iou_thr': _IOU_THR,
         'summary': totals,
         'counts': _error_counts(judged),
+        'lost_AP_50': lost,
         'per_class': per_class,
         'recalls': [n / 100 for n in range(101)],
-        'calibration': calibration(
-            np.concatenate(scores), np.concatenate(right)
-        ),
+        'calibration': calibration(boxes.scores, boxes.kinds == 'right'),
         'confusion': _cells(matrix, [*classes, 'background']),
         'pictures': pictures,
     }

@@ -1,13 +1,16 @@
 """The page of a report, and its pictures of errors."""
 
+import io
 import math
-from collections import defaultdict
+import re
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cv2
 import mmcv
 import numpy as np
+from markupsafe import Markup
 from scipy.sparse import coo_matrix
 
 from ...checks.findings import page
@@ -25,14 +28,29 @@ from ...utils.draw import (
     tile_sheet,
 )
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
 # As in the style sheet of the page.
 _COLORS = {
-    'missed': (255, 0, 144),
-    'duplicate': (255, 196, 0),
     'classification': (150, 90, 255),
     'localization': (0, 160, 80),
     'both': (150, 75, 0),
+    'duplicate': (255, 196, 0),
     'background': (255, 90, 0),
+    'missed': (255, 0, 144),
+}
+# TIDE's short names, and what they mean.
+_KINDS = {
+    'classification': ('Cls', 'on an object of another class'),
+    'localization': ('Loc', 'near an object of its class, IoU 0.1 to 0.5'),
+    'both': ('Both', 'near an object of another class'),
+    'duplicate': ('Dupe', 'on an object that a better box has'),
+    'background': ('Bkg', 'near no object, IoU up to 0.1'),
+    'missed': ('Miss', 'an object without a box on or near it'),
+    'false positive': ('FP', 'all boxes that are wrong'),
+    'false negative': ('FN', 'all objects without a right box'),
 }
 _RIGHT = (0, 180, 216)
 _SIDE = 800
@@ -48,14 +66,14 @@ _BOX_COLUMNS = {
     'AP': 'AP',
     'AP_50': 'AP50',
     'AP_75': 'AP75',
-    'AP_s': 'small',
-    'AP_m': 'medium',
-    'AP_l': 'large',
+    'AP_s': 'AP small',
+    'AP_m': 'AP med.',
+    'AP_l': 'AP large',
     'AR': 'AR',
     'F1': 'best F1',
     'F1_score': 'from score',
     'right': 'Right',
-    **{kind: kind.capitalize() for kind in ERROR_KINDS},
+    **{kind: _KINDS[kind][0] for kind in ERROR_KINDS},
 }
 _MAP_COLUMNS = {
     'pixels': 'Pixels',
@@ -286,10 +304,47 @@ def _worst_and_best(rows: Sequence[Mapping], metric: str) -> Sequence[Mapping]:
     return known[:_FEW] + known[_FEW:][-_FEW:]
 
 
+def _figure(xlabel: str, ylabel: str) -> tuple['Figure', 'Axes']:
+    """Axes from 0 to 1, of 194.4 x 165.6 points, as the template has it."""
+    # Not at the top: only this page needs it.
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    ticks = np.linspace(0, 1, 5)
+    with rc_context({'font.size': 9}):
+        figure = Figure(figsize=(2.7, 2.3), layout='constrained')
+        axes = figure.add_subplot(xlabel=xlabel, ylabel=ylabel)
+        axes.set(xlim=(0, 1), ylim=(0, 1), xticks=ticks, yticks=ticks)
+    axes.set_axisbelow(True)
+    axes.grid(visible=True, gid='grid', clip_on=False)
+    axes.spines[['top', 'right']].set_visible(False)
+    figure.patch.set_visible(False)
+    axes.patch.set_visible(False)
+    return figure, axes
+
+
+def _svg(figure: 'Figure', name: str) -> Markup:
+    """A figure without styles, which the policy of the page forbids.
+
+    Its style sheet gives them, by the names of matplotlib's groups.
+    """
+    from matplotlib import rc_context
+
+    file = io.StringIO()
+    none = dict.fromkeys(('Date', 'Creator', 'Format', 'Type'))
+    with rc_context({'svg.fonttype': 'none', 'svg.hashsalt': name}):
+        figure.savefig(file, format='svg', metadata=none)
+    text = file.getvalue()
+    text = re.sub(r'<style.*?</style>| style=".*?"', '', text)
+    text = text.replace('<g id=', '<g class=')
+    # What is left is matplotlib's alone: ticks, numbers, our two labels.
+    return Markup(re.search('<svg.*?>(.*)</svg>', text, re.DOTALL)[1])
+
+
 def _curves(
     report: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]
-) -> list[dict[str, str]]:
-    """Points of the classes in a square of 100, and of the mean of all."""
+) -> dict[str, Any]:
+    """Axes, and lines of the mean of all classes and of each in ``rows``."""
     known = [
         (row['class'], row['AP_50'], row['precision'])
         for row in rows
@@ -299,17 +354,29 @@ def _curves(
         curves = [row['precision'] for row in report['per_class']]
         means = np.mean([curve for curve in curves if curve], 0)
         known.insert(0, ('mean of the classes', float(means.mean()), means))
-    return [
-        {
-            'name': name,
-            'metric': _text(metric),
-            'points': ' '.join(
-                f'{100 * recall:.0f},{100 - 100 * value:.1f}'
-                for recall, value in zip(report['recalls'], precision)
-            ),
-        }
-        for name, metric, precision in known
-    ]
+    figure, axes = _figure('recall', 'precision')
+    for _, _, curve in known:
+        axes.plot(report['recalls'], curve, gid='curve', clip_on=False)
+    around, *lines = re.split(
+        '(<g class="curve">.*?</g>)', _svg(figure, 'curves'), flags=re.DOTALL
+    )
+    return {
+        'axes': Markup(around + ''.join(lines[1::2])),
+        'lines': [
+            {'name': name, 'metric': _text(metric), 'line': Markup(line)}
+            for (name, metric, _), line in zip(known, lines[::2])
+        ],
+    }
+
+
+def _bars(bins: Sequence[Mapping[str, Any]]) -> Markup:
+    """The share of right boxes over the score, and what it should be."""
+    figure, axes = _figure('score', 'share of right boxes')
+    full = [item for item in bins if item['count']]
+    lows, shares = ([item[key] for item in full] for key in ('low', 'right'))
+    axes.bar(lows, shares, 0.1, align='edge', gid='bar', clip_on=False)
+    axes.plot([0, 1], [0, 1], gid='diagonal', clip_on=False)
+    return _svg(figure, 'calibration')
 
 
 def report_page(
@@ -321,9 +388,7 @@ def report_page(
     """One page, as UTF-8, that shows a report and its worst pictures.
 
     It loads nothing, follows the light or dark theme of the browser, and can
-    be read without JavaScript. Curves are drawn by its style sheet:
-    matplotlib's are all attributes of style, which the policy of the page
-    forbids, and have fixed colours.
+    be read without JavaScript.
 
     Args:
         report: What ``report.json`` holds.
@@ -348,21 +413,28 @@ def report_page(
         ('info', _text(value), name)
         for name, value in report['summary'].items()
     ]
-    counts = [
-        (
-            'error' if kind in ('missed', 'classification') else 'warning',
-            report['counts'][kind],
-            kind,
-        )
-        for kind in kinds
-    ]
-    verdict = [f'{numbers[0][2]} {numbers[0][1] or "unknown"}']
-    verdict += [f'{number} {kind}' for _, number, kind in counts]
+    verdict = f'{numbers[0][2]} {numbers[0][1] or "unknown"}'
+    errors = []
+    if detector:
+        lost, counts = report['lost_AP_50'], Counter(report['counts'])
+        objects = sum(row['objects'] for row in report['per_class'])
+        counts['false negative'] = objects - counts['right']
+        counts['false positive'] = sum(counts[kind] for kind in kinds[:-1])
+        errors = [
+            {'kind': kind, 'short': short, 'meaning': meaning}
+            | {'count': counts[kind], 'lost': lost[kind]}
+            | {'part': max(100 * lost[kind], 0) / (max(lost.values()) or 1)}
+            for kind, (short, meaning) in _KINDS.items()
+        ]
+        worst = max(kinds, key=lost.get)
+        if lost[worst] > 0:
+            verdict += f', most AP50 lost to {worst}: {lost[worst]:.3f}'
     content = {
-        'verdict': ', '.join(verdict),
+        'verdict': verdict,
+        'errors': errors,
         'tiles': [
             {'word': word, 'kinds': value, 'label': label, 'findings': ''}
-            for word, value, label in (*numbers, *counts)
+            for word, value, label in numbers
             if value != ''
         ],
         'detector': detector,
@@ -380,7 +452,8 @@ def report_page(
                 for row in rows
             ],
         },
-        'curves': _curves(report, rows) if detector else [],
+        'curves': _curves(report, rows) if detector else {'lines': []},
+        'bars': _bars(report['calibration']['bins']) if detector else '',
         'matrix': _matrix(report['confusion']),
         'cards': cards,
         'kinds': kinds,

@@ -178,7 +178,7 @@ def test_page_has_all_parts():
         'configs/a.py:12',
         'head.7.weight',
         'find_unused_parameters = True',
-        'loss_cls 1.5, loss_bbox nan',
+        'loss_cls\xa01.5, loss_bbox\xa0nan',
         'IndexError in step 1 (forward): out of range',
         'recommended',
         'a search over 120 nodes',

@@ -4,7 +4,7 @@ import pytest
 from helpers.browser import browser, complaints, open_file, requests, resize
 from helpers.preflight_reports import sample_report
 
-from mmext.checks.preflight.report import report_html
+from mmext.checks.preflight.report import BatchReport, report_html
 
 ROWS = '#finding-table tbody tr'
 
@@ -54,8 +54,15 @@ def test_names_are_seen_and_no_script_runs(page):
     assert page.execute_script('return document.scripts.length') == 1
 
 
-def test_narrow(page):
-    resize(page, 400, 800)
+@pytest.mark.parametrize('width', [400, 1200])
+def test_losses_wrap(driver, tmp_path, width):
+    losses = {f'd{n}.loss_of_a_long_name': 1.5 for n in range(40)}
+    batch = BatchReport(kind='normal', steps=2, losses=losses, unused=0)
+    content = report_html(sample_report(batches=(batch,)))
+    resize(driver, width, 800)
+    open_file(driver, content, tmp_path / 'report.html')
     wide = 'return document.documentElement.scrollWidth'
-    assert page.execute_script(wide) <= 400
-    resize(page, 1200, 900)
+    assert driver.execute_script(wide) <= width
+    table = driver.find_element('css selector', '#batches table')
+    assert 300 < table.rect['width'] < width
+    resize(driver, 1200, 900)
