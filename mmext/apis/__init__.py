@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from .infer import list_images as list_images
     from .prediction_files import InferReport as InferReport
     from .prediction_files import infer_to_folder as infer_to_folder
+    from .pretrained import Predictor as Predictor
     from .pretrained import from_pretrained as from_pretrained
     from .pretrained import save_pretrained as save_pretrained
     from .report.metric import ReportMetric as ReportMetric

@@ -4,7 +4,6 @@ import glob
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from itertools import groupby, islice
 from pathlib import Path
 
@@ -12,16 +11,20 @@ import cv2
 import numpy as np
 import torch
 from mmcv.transforms import LoadImageFromFile, Resize
+from mmdet.structures import DetDataSample
 from mmengine.dataset import pseudo_collate
 from mmengine.registry import TRANSFORMS, DefaultScope
-from mmengine.structures import BaseDataElement
-from PIL import Image, UnidentifiedImageError
+from mmengine.structures import BaseDataElement, PixelData
+from mmseg.structures import SegDataSample
+from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import nn
 
 from ..datasets import PICTURE_SUFFIXES
 from ..datasets.transforms import PackImages
 from ..models import MAE
+from ..utils.draw import write_picture
 from .detector import inference_pipeline
+from .drawing import draw_prediction
 
 # What loaders raise for a file that is not a whole image.
 _LOAD_ERRORS = (AssertionError, OSError, ValueError, cv2.error)
@@ -31,12 +34,41 @@ class UnreadableImageError(ValueError):
     """A file that is no image or only a part of one."""
 
 
-@dataclass(frozen=True)
-class Detections:
+class Result:
+    """What the results of all models have in common.
+
+    Attributes:
+        path: The image file.
+        classes: Names of the classes.
+        palette: Their colours, or None.
+    """
+
+    path: Path
+    classes: Sequence[str]
+    palette: Sequence[Sequence[int]] | str | None
+
+    def plot(self, path: str | Path | None = None) -> Image.Image:
+        """Draw it, as ``tools/infer.py`` does.
+
+        Args:
+            path: A ``.png`` or ``.jpg`` to write the picture to.
+
+        Returns:
+            The picture, red green blue; ``numpy.asarray`` makes an array
+            ``(H, W, 3)`` of it.
+        """
+        picture = draw_prediction(self)
+        if path is not None:
+            write_picture(path, picture)
+        return Image.fromarray(picture)
+
+
+class Detections(Result, DetDataSample):
     """What a detector found in one image, best first.
 
-    Args:
-        path: The image file.
+    ``pred_instances`` is on the CPU, in pixels of the image, and float32.
+
+    Attributes:
         image: ``(H, W, 3)``, uint8, red green blue, as the pipeline loaded
             it.
         boxes: ``(N, 4)``, float32, x1 y1 x2 y2 in pixels of ``image``.
@@ -45,48 +77,63 @@ class Detections:
         masks: ``(N, H, W)``, bool, from models that segment instances.
     """
 
-    path: Path
     image: np.ndarray
-    boxes: np.ndarray
-    scores: np.ndarray
-    labels: np.ndarray
-    masks: np.ndarray | None = None
+
+    @property
+    def boxes(self) -> np.ndarray:  # noqa: D102
+        return self.pred_instances.bboxes.numpy()
+
+    @property
+    def scores(self) -> np.ndarray:  # noqa: D102
+        return self.pred_instances.scores.numpy()
+
+    @property
+    def labels(self) -> np.ndarray:  # noqa: D102
+        return self.pred_instances.labels.numpy()
+
+    @property
+    def masks(self) -> np.ndarray | None:  # noqa: D102
+        masks = self.pred_instances.get('masks')
+        return None if masks is None else np.asarray(masks).astype(bool)
 
 
-@dataclass(frozen=True)
-class Segmentation:
+class Segmentation(Result, SegDataSample):
     """The class of each pixel of one image.
 
-    Args:
-        path: The image file.
+    ``pred_sem_seg`` is on the CPU. The scores of each pixel, ``seg_logits``
+    of the model, are left out, as they take most of the memory.
+
+    Attributes:
         image: ``(H, W, 3)``, uint8, red green blue, as the pipeline loaded
             it.
         label_map: ``(H, W)``, uint8, or uint16 for more than 256 classes:
             indices of the class names.
     """
 
-    path: Path
     image: np.ndarray
-    label_map: np.ndarray
+
+    @property
+    def label_map(self) -> np.ndarray:  # noqa: D102
+        labels = self.pred_sem_seg.data[0].numpy()
+        return labels.astype(np.uint8 if labels.max() < 256 else np.uint16)
 
 
-@dataclass(frozen=True)
-class Reconstruction:
+class Reconstruction(Result, BaseDataElement):
     """What a masked autoencoder made of one image.
 
-    Args:
-        path: The image file.
+    Attributes:
         picture: ``(H, 3 W + 8, 3)``, uint8, red green blue: the image at the
             size of the model, masked, and reconstructed.
         loss: Mean error of the masked patches, as in the training.
     """
 
-    path: Path
     picture: np.ndarray
     loss: float
 
 
 Prediction = Detections | Segmentation | Reconstruction
+Images = str | Path | np.ndarray | Image.Image
+Images = Images | Iterable[Images]
 _Input = tuple[Path, dict, np.ndarray]
 
 
@@ -154,26 +201,18 @@ def _broken(path: Path) -> ValueError:
     )
 
 
-def _to_segmentation(
-    path: Path, image: np.ndarray, sample: object
-) -> Segmentation:
-    """Indices of one data sample, as small integers."""
-    logits = getattr(sample, 'seg_logits', None)
+def _to_segmentation(path: Path, sample: SegDataSample) -> Segmentation:
+    """The classes of one data sample."""
+    logits = sample.get('seg_logits')
     # The sum, which needs no memory: the map of a large picture is large.
     if logits is not None and not logits.data.float().sum().isfinite():
         raise _broken(path)
-    labels = sample.pred_sem_seg.data.squeeze(0)
-    dtype = torch.uint8 if int(labels.max()) < 256 else torch.int32
-    label_map = labels.to(dtype).cpu().numpy()
-    if dtype is torch.int32:
-        label_map = label_map.astype(np.uint16)
-    return Segmentation(path, image, label_map)
+    labels = PixelData(data=sample.pred_sem_seg.data.cpu())
+    return Segmentation(metainfo=sample.metainfo, pred_sem_seg=labels)
 
 
-def _to_detections(
-    path: Path, image: np.ndarray, sample: object, score_thr: float
-) -> Detections:
-    """Numbers of one data sample, best first, from the threshold up."""
+def _to_detections(path: Path, sample: object, score_thr: float) -> Detections:
+    """Objects of one data sample, best first, from the threshold up."""
     instances = getattr(sample, 'pred_instances', None)
     if instances is None or 'scores' not in instances:
         raise ValueError(
@@ -181,24 +220,14 @@ def _to_detections(
             f'{type(sample).__name__} without pred_instances.scores'
         )
     instances = instances.detach().cpu()
-    scores = instances.scores.float()
     boxes = instances.bboxes
-    boxes = getattr(boxes, 'tensor', boxes).float()
+    instances.bboxes = boxes = getattr(boxes, 'tensor', boxes).float()
+    instances.scores = scores = instances.scores.float()
     if not (scores.isfinite().all() and boxes.isfinite().all()):
         raise _broken(path)
     order = scores.argsort(descending=True, stable=True)
-    order = order[scores[order] >= score_thr]
-    masks = instances.get('masks')
-    if masks is not None:
-        masks = np.asarray(masks)[order.numpy()].astype(bool)
-    return Detections(
-        path=path,
-        image=image,
-        boxes=boxes[order].numpy(),
-        scores=scores[order].numpy(),
-        labels=instances.labels[order].numpy(),
-        masks=masks,
-    )
+    kept = instances[order[scores[order] >= score_thr]]
+    return Detections(metainfo=sample.metainfo, pred_instances=kept)
 
 
 def _draw_reconstruction(sample: BaseDataElement) -> np.ndarray:
@@ -219,17 +248,20 @@ def _to_prediction(
     """What is in one data sample, whatever kind of model it is from."""
     if hasattr(sample, 'pred_loss'):
         picture = _draw_reconstruction(sample)
-        return Reconstruction(path, picture, float(sample.pred_loss))
+        return Reconstruction(picture=picture, loss=float(sample.pred_loss))
     if hasattr(sample, 'pred_instances') or not hasattr(
         sample, 'pred_sem_seg'
     ):
-        return _to_detections(path, image, sample, score_thr)
-    return _to_segmentation(path, image, sample)
+        result = _to_detections(path, sample, score_thr)
+    else:
+        result = _to_segmentation(path, sample)
+    result.image = image
+    return result
 
 
 def infer_images(
     model: nn.Module,
-    images: Iterable[str | Path | np.ndarray] | str | Path | np.ndarray,
+    images: Images,
     *,
     score_thr: float = 0.3,
     batch_size: int = 1,
@@ -246,9 +278,10 @@ def infer_images(
     Args:
         model: From :func:`~mmext.apis.load_detector`.
         images: Image files, or arrays ``(H, W, 3)``, uint8, blue green red,
-            as ``cv2.imread`` returns them, whose results have the path
-            ``array_0``, by their place. A single one may be given alone, and
-            a folder or a pattern for its images, sorted.
+            as ``cv2.imread`` returns them, or pictures of Pillow, whose
+            results have the path ``array_0``, by their place. A single one
+            may be given alone, and a folder or a pattern for its images,
+            sorted.
         score_thr: Objects of a lower score are left out, in [0, 1]; of no
             effect on other models.
         batch_size: How many images go through the model at once. Those of
@@ -273,7 +306,9 @@ def infer_images(
             classes of pixels.
     """
     if not 0 <= score_thr <= 1:
-        raise ValueError(f'score_thr must be in [0, 1], got {score_thr}')
+        raise ValueError(
+            f'threshold or score_thr must be in [0, 1], got {score_thr}'
+        )
     if batch_size < 1:
         raise ValueError(f'batch_size must be at least 1, got {batch_size}')
     if model.training:
@@ -281,13 +316,23 @@ def infer_images(
             'model must be in eval mode, got one in training mode; call '
             'model.eval() first'
         )
-    if isinstance(images, np.ndarray):
-        images = [images]
-    elif isinstance(images, str | Path):
-        images = [item for item in list_images([images]) if not is_video(item)]
-    return _infer(
-        model, _read_files(model, images, on_unreadable), score_thr, batch_size
-    )
+    inputs = _read_files(model, image_items(images), on_unreadable)
+    return _infer(model, inputs, score_thr, batch_size)
+
+
+def image_items(images: Images) -> Iterable:
+    """What :func:`infer_images` takes, one after the other."""
+    if isinstance(images, np.ndarray | Image.Image):
+        return [images]
+    if isinstance(images, str | Path):
+        files = list_images([images])
+        if all(map(is_video, files)):
+            raise ValueError(
+                'images must be pictures, or name one video, got '
+                f'{", ".join(map(str, files))} by {str(images)!r}'
+            )
+        return [file for file in files if not is_video(file)]
+    return images
 
 
 def _build(model: nn.Module, pipeline: Sequence[dict]) -> list[Callable]:
@@ -297,25 +342,40 @@ def _build(model: nn.Module, pipeline: Sequence[dict]) -> list[Callable]:
 
 def _read_files(
     model: nn.Module,
-    images: Iterable[str | Path | np.ndarray],
+    images: Iterable,
     on_unreadable: Callable[[Path, UnreadableImageError], None] | None,
 ) -> Iterator[_Input]:
     of_files: list[Callable] = []
     of_arrays: list[Callable] = []
     for index, item in enumerate(images):
+        if isinstance(item, Image.Image):
+            # As OpenCV reads the file: turned, and without transparency.
+            item = ImageOps.exif_transpose(item)
+            if item.mode[0] not in 'IF':
+                item = item.convert('RGB')
+            item = np.asarray(item)[..., ::-1]
         if isinstance(item, np.ndarray):
             of_arrays = of_arrays or _array_transforms(model)
             path = Path(f'array_{index}')
             if item.dtype != np.uint8 or item.shape[2:] != (3,):
                 raise ValueError(
                     'arrays of images must be (H, W, 3), uint8, blue green '
-                    f'red, got {item.shape}, {item.dtype} as {path}'
+                    f'red, got {item.shape}, {item.dtype} as {path}; several '
+                    'are given as a list, and a red green blue one as '
+                    'array[..., ::-1]'
                 )
+            # In memory as OpenCV has them, which refuses views.
+            item = np.ascontiguousarray(item)
             results = {'img': item, 'img_id': index}
             for transform in of_arrays:
                 results = transform(results)
             yield path, results, _as_rgb(item)
             continue
+        if not isinstance(item, str | Path):
+            raise TypeError(
+                'images must be paths, NumPy arrays or pictures of Pillow, '
+                f'got {type(item).__name__}'
+            )
         path = Path(item)
         of_files = of_files or _file_transforms(model)
         try:
@@ -345,6 +405,9 @@ def _file_transforms(model: nn.Module) -> list[Callable]:
 
 def _array_transforms(model: nn.Module) -> list[Callable]:
     """The test pipeline for images that are loaded."""
+    if isinstance(model, MAE):
+        load = {'type': 'mmdet.LoadImageFromNDArray'}
+        return [*_build(model, [load]), *_file_transforms(model)[1:]]
     load, *rest = inference_pipeline(model.cfg)
     if not str(load['type']).endswith('LoadImageFromFile'):
         raise ValueError(
@@ -354,6 +417,13 @@ def _array_transforms(model: nn.Module) -> list[Callable]:
     load.pop('_scope_', None)
     load['type'] = 'mmdet.LoadImageFromNDArray'
     return _build(model, [load, *rest])
+
+
+def add_facts(result: Result, path: Path, model: nn.Module) -> None:
+    """What results have beside the prediction."""
+    facts = {'path': path, 'palette': None, **model.dataset_meta}
+    for name in ('path', 'classes', 'palette'):
+        result.set_field(facts[name], name, field_type='metainfo')
 
 
 def _infer(
@@ -384,7 +454,9 @@ def _infer(
                     for (path, _, image), sample in zip(items, samples)
                 ]
                 del samples
-            yield from predictions
+            for (path, _, _), prediction in zip(items, predictions):
+                add_facts(prediction, path, model)
+                yield prediction
 
 
 IMAGE_SUFFIXES = (*PICTURE_SUFFIXES, '.pgm', '.ppm')

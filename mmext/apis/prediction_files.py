@@ -197,7 +197,7 @@ def track(items: Iterable[T], total: int, text: str) -> Iterator[T]:
 
 
 def prediction_to_dict(
-    prediction: Prediction, classes: Sequence[str], picture: Path | None = None
+    prediction: Prediction, picture: Path | None = None
 ) -> dict[str, Any]:
     """Put what was predicted for an image into plain lists.
 
@@ -221,6 +221,7 @@ def prediction_to_dict(
     }
     if isinstance(prediction, Reconstruction):
         return {**row, 'loss': prediction.loss}
+    classes = prediction.classes
     height, width = prediction.image.shape[:2]
     row |= {'width': width, 'height': height}
     if isinstance(prediction, Segmentation):
@@ -318,7 +319,6 @@ def _infer_video(
     model: nn.Module,
     path: Path,
     target: Path,
-    look: Mapping[str, Any],
     options: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Predict and draw all frames of a video; its row."""
@@ -327,8 +327,8 @@ def _infer_video(
     predictions = infer_images(model, video, **options)
     with write_video(target, video.fps) as write:
         for prediction in track(predictions, video.num_frames, path.name):
-            write(draw_frame(prediction, **look))
-            row = prediction_to_dict(prediction, look['classes'])
+            write(draw_frame(prediction))
+            row = prediction_to_dict(prediction)
             frames.append({k: row[k] for k in row if k not in _OF_IMAGE})
     return {
         'video': str(path),
@@ -401,10 +401,6 @@ def infer_to_folder(
                 'autoencoder, which has no annotations; name the images'
             )
         refuse_videos(model, images)
-    look = {
-        'classes': model.dataset_meta['classes'],
-        'palette': model.dataset_meta.get('palette'),
-    }
     truth_of = {truth.path: truth for truth in truths}
     failed: list[tuple[Path, str]] = []
     rows: list[dict] = []
@@ -421,17 +417,15 @@ def infer_to_folder(
     for prediction in track(predictions, len(stills), 'images'):
         path = prediction.path
         truth, target = truth_of.get(path), outputs.pictures[path]
-        row = prediction_to_dict(prediction, look['classes'], target)
+        row = prediction_to_dict(prediction, target)
         if isinstance(prediction, Segmentation):
             maps = maps or _map_paths(outputs, out_dir)
             row['label_map'] = str(maps[path])
             write_picture(maps[path], prediction.label_map)
-        write_picture(target, draw_prediction(prediction, truth=truth, **look))
+        write_picture(target, draw_prediction(prediction, truth=truth))
         rows.append(row)
         if sheet:
-            tile = draw_prediction(
-                prediction, truth=truth, side=_TILE_SIDE, **look
-            )
+            tile = draw_prediction(prediction, truth=truth, side=_TILE_SIDE)
             if truth is None and isinstance(prediction, Detections):
                 title = f'{path.name}: {len(prediction.boxes)}'
                 tile = side_by_side([tile], [title])
@@ -445,11 +439,11 @@ def infer_to_folder(
     for path in filter(is_video, images):
         target = outputs.pictures[path]
         try:
-            videos.append(_infer_video(model, path, target, look, options))
+            videos.append(_infer_video(model, path, target, options))
         except UnreadableImageError as error:
             failed.append((path, str(error)))
     content = {
-        'classes': list(look['classes']),
+        'classes': list(model.dataset_meta['classes']),
         'score_thr': 0 if reconstructs else score_thr,
         'images': rows,
         'failed': [{'image': str(p), 'reason': why} for p, why in failed],

@@ -1,7 +1,7 @@
 """Run a multi-task model on images, and draw all tasks side by side."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -13,6 +13,7 @@ import torch
 from mmengine.dataset import pseudo_collate
 from mmengine.logging import print_log
 from mmengine.registry import TRANSFORMS, DefaultScope
+from mmengine.structures import BaseDataElement
 from torch import nn
 
 from ..models import (
@@ -33,7 +34,7 @@ from ..utils.draw import (
 from ..utils.files import atomic_path
 from .detector import inference_pipeline
 from .drawing import open_validation_set
-from .infer import UnreadableImageError, prepare_image
+from .infer import Result, UnreadableImageError, add_facts, prepare_image
 from .prediction_files import (
     InferReport,
     choose_outputs,
@@ -71,8 +72,23 @@ def read_task_samples(config: Any, count: int) -> list[_Job]:
     return jobs
 
 
+class TaskPredictions(Result, BaseDataElement):
+    """What a multi-task model predicts for one image.
+
+    Attributes:
+        picture: ``(H, W, 3)``, uint8, red green blue: the image beside the
+            prediction of each task.
+        arrays: Task -> prediction, as :func:`infer_tasks_to_folder` writes it.
+    """
+
+    picture: np.ndarray
+    arrays: dict[str, np.ndarray]
+
+
 def _read_files(
-    config: Any, images: Sequence[Path], failed: list[tuple[Path, str]]
+    config: Any,
+    images: Iterable[str | Path],
+    on_unreadable: Callable[[Path, UnreadableImageError], None] | None,
 ) -> Iterator[_Job]:
     """Images that are named; without truth."""
     with DefaultScope.overwrite_default_scope(config.default_scope):
@@ -83,11 +99,19 @@ def _read_files(
             _without_labels(TRANSFORMS.build(step), load)
             for step in inference_pipeline(config)
         ]
-    for index, path in enumerate(images):
+    for index, item in enumerate(images):
+        if not isinstance(item, str | Path):
+            raise TypeError(
+                'images must be files for a multi-task model, got '
+                f'{type(item).__name__}'
+            )
+        path = Path(item)
         try:
             packed, _ = prepare_image(path, index, steps)
         except UnreadableImageError as error:
-            failed.append((path, str(error)))
+            if on_unreadable is None:
+                raise
+            on_unreadable(path, error)
             continue
         yield _Job(path, packed)
 
@@ -112,6 +136,31 @@ def _without_labels(step: Callable, load: Callable) -> Callable:
         return results if 'img' in results else load(results)
 
     return run
+
+
+def infer_tasks(
+    model: MultiTaskModel,
+    images: Iterable[str | Path],
+    *,
+    batch_size: int = 1,
+    on_unreadable: Callable[[Path, UnreadableImageError], None] | None = None,
+    samples: Sequence[_Job] = (),
+    with_gt: bool = False,
+) -> Iterator[TaskPredictions]:
+    """Predict all tasks; see :func:`infer_tasks_to_folder`."""
+    jobs = iter(samples or _read_files(model.cfg, images, on_unreadable))
+    while batch := list(islice(jobs, batch_size)):
+        data = pseudo_collate([dict(job.packed) for job in batch])
+        with torch.no_grad():
+            outputs = model.test_step(data)
+        for job, sample in zip(batch, outputs):
+            panels = _panels(model, job, sample, with_gt)
+            result = TaskPredictions(
+                picture=tile_sheet(panels, columns=1, gap=4),
+                arrays=_arrays(model, sample, job.path),
+            )
+            add_facts(result, job.path, model)
+            yield result
 
 
 def infer_tasks_to_folder(
@@ -157,33 +206,30 @@ def infer_tasks_to_folder(
     paths = [job.path for job in samples] or list(images)
     refuse_videos(model, paths)
     outputs = choose_outputs(paths, out_dir, json_path, sheet)
-    jobs = iter(samples) if samples else _read_files(model.cfg, images, failed)
-
-    def predict() -> Iterator[tuple[_Job, Any]]:
-        while batch := list(islice(jobs, batch_size)):
-            data = pseudo_collate([dict(job.packed) for job in batch])
-            with torch.no_grad():
-                samples = model.test_step(data)
-            yield from zip(batch, samples)
-
+    predictions = infer_tasks(
+        model,
+        images,
+        batch_size=batch_size,
+        on_unreadable=lambda path, error: failed.append((path, str(error))),
+        samples=samples,
+        with_gt=with_gt,
+    )
     rows, tiles = [], []
-    for job, sample in track(predict(), len(paths), 'images'):
-        panels = _panels(model, job, sample, with_gt)
-        picture = tile_sheet(panels, columns=1, gap=4)
-        target = outputs.pictures[job.path]
-        write_picture(target, picture)
+    for prediction in track(predictions, len(paths), 'images'):
+        target = outputs.pictures[prediction.path]
+        write_picture(target, prediction.picture)
         arrays = target.with_suffix('.npz')
         with atomic_path(arrays) as temporary, open(temporary, 'wb') as file:
-            np.savez_compressed(file, **_arrays(model, sample, job.path))
+            np.savez_compressed(file, **prediction.arrays)
         rows.append(
             {
-                'image': str(job.path),
+                'image': str(prediction.path),
                 'picture': str(target),
                 'arrays': str(arrays),
             }
         )
         if sheet:
-            tiles.append(picture)
+            tiles.append(prediction.picture)
     content = {
         'tasks': list(model.tasks),
         'images': rows,

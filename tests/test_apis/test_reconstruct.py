@@ -24,6 +24,7 @@ MODEL = dict(
 def model():
     model = tiny_mae(**MODEL).eval()
     model.cfg = Config(dict(default_scope='mmdet'))
+    model.dataset_meta = {'classes': ()}
     return model
 
 
