@@ -74,6 +74,7 @@ class Detections(Result, DetDataSample):
         boxes: ``(N, 4)``, float32, x1 y1 x2 y2 in pixels of ``image``.
         scores: ``(N,)``, float32, in [0, 1].
         labels: ``(N,)``, int64, indices of the class names.
+        names: The N class names.
         masks: ``(N, H, W)``, bool, from models that segment instances.
     """
 
@@ -90,6 +91,10 @@ class Detections(Result, DetDataSample):
     @property
     def labels(self) -> np.ndarray:  # noqa: D102
         return self.pred_instances.labels.numpy()
+
+    @property
+    def names(self) -> list[str]:  # noqa: D102
+        return [self.classes[label] for label in self.labels]
 
     @property
     def masks(self) -> np.ndarray | None:  # noqa: D102
@@ -284,9 +289,9 @@ def infer_images(
             sorted.
         score_thr: Objects of a lower score are left out, in [0, 1]; of no
             effect on other models.
-        batch_size: How many images go through the model at once. Those of
-            different sizes are padded for detectors, and predicted one after
-            the other by segmentors.
+        batch_size: How many images are taken at once. Those of one size go
+            through the model together, so that results are those of each
+            alone.
         on_unreadable: Called with the path and the error for a file that is
             no image or only a part of one, which is then left out. Without
             it the error is raised.
@@ -433,17 +438,18 @@ def _infer(
     batch_size: int,
 ) -> Iterator[Prediction]:
     """What is in each image, batch after batch."""
-    segments = hasattr(getattr(model, 'module', model), 'decode_head')
 
-    def sizes(item: _Input) -> list[torch.Size]:
-        views = item[1]['inputs']
+    def sizes(number: int) -> list[torch.Size]:
+        views = batch[number][1]['inputs']
         views = [views] if isinstance(views, torch.Tensor) else views
-        # Segmentors take images of one size only.
-        return [view.shape for view in views] if segments else []
+        return [view.shape for view in views]
 
     while batch := list(islice(inputs, batch_size)):
-        for _, group in groupby(batch, sizes):
-            items = list(group)
+        found: dict[int, Prediction] = {}
+        # Not padded: a detector finds other objects then.
+        for _, group in groupby(sorted(range(len(batch)), key=sizes), sizes):
+            numbers = list(group)
+            items = [batch[number] for number in numbers]
             with torch.no_grad(), _scope_of(model):
                 samples = model.test_step(
                     pseudo_collate([results for _, results, _ in items])
@@ -454,9 +460,10 @@ def _infer(
                     for (path, _, image), sample in zip(items, samples)
                 ]
                 del samples
-            for (path, _, _), prediction in zip(items, predictions):
-                add_facts(prediction, path, model)
-                yield prediction
+            found.update(zip(numbers, predictions))
+        for number, (path, _, _) in enumerate(batch):
+            add_facts(found[number], path, model)
+            yield found[number]
 
 
 IMAGE_SUFFIXES = (*PICTURE_SUFFIXES, '.pgm', '.ppm')

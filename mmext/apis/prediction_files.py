@@ -242,7 +242,7 @@ def prediction_to_dict(
         ],
         'scores': [round(float(score), 6) for score in prediction.scores],
         'labels': [int(label) for label in prediction.labels],
-        'names': [classes[label] for label in prediction.labels],
+        'names': prediction.names,
     }
     if prediction.masks is not None:
         codes = [

@@ -1,5 +1,8 @@
 """Share a model: a folder without pickles, and with a card for the hub."""
 
+# First: the hosts are quiet then.
+import mmext.utils.quiet_hosts  # noqa: F401, I001
+
 import html
 import logging
 import re
@@ -277,7 +280,8 @@ class Predictor:
                 for its frames, or any iterable.
             threshold: Objects of a lower score are left out, in [0, 1]; of
                 no effect on models that find no objects.
-            batch_size: How many pictures go through the model at once.
+            batch_size: How many pictures are taken at once; those of one
+                size go through the model together.
 
         Returns:
             For one picture its result, for a list a list, else an iterator,
