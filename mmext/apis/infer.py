@@ -21,10 +21,16 @@ from torch import nn
 
 from ..datasets import PICTURE_SUFFIXES
 from ..datasets.transforms import PackImages
-from ..models import MAE
+from ..models import MAE, MultiTaskModel
 from ..utils.draw import write_picture
 from .detector import inference_pipeline
 from .drawing import draw_prediction
+from .task_pictures import (
+    TaskSample,
+    draw_tasks,
+    task_arrays,
+    without_labels,
+)
 
 # What loaders raise for a file that is not a whole image.
 _LOAD_ERRORS = (AssertionError, OSError, ValueError, cv2.error)
@@ -136,10 +142,25 @@ class Reconstruction(Result, BaseDataElement):
     loss: float
 
 
-Prediction = Detections | Segmentation | Reconstruction
-Images = str | Path | np.ndarray | Image.Image
-Images = Images | Iterable[Images]
-_Input = tuple[Path, dict, np.ndarray]
+class TaskPredictions(Result, BaseDataElement):
+    """What a multi-task model predicts for one image.
+
+    Attributes:
+        picture: ``(H, W, 3)``, uint8, red green blue: the image beside the
+            prediction of each task.
+        arrays: Task -> prediction: classes ``(H, W)`` integer, depth
+            ``(H, W)`` float32, normals ``(H, W, 3)`` float32, other outputs
+            as they are.
+    """
+
+    picture: np.ndarray
+    arrays: dict[str, np.ndarray]
+
+
+Prediction = Detections | Segmentation | Reconstruction | TaskPredictions
+_Image = str | Path | np.ndarray | Image.Image | TaskSample
+Images = _Image | Iterable[_Image]
+_Input = tuple[TaskSample, np.ndarray | None]
 
 
 def _scope_of(model: nn.Module) -> AbstractContextManager:
@@ -248,9 +269,15 @@ def _draw_reconstruction(sample: BaseDataElement) -> np.ndarray:
 
 
 def _to_prediction(
-    path: Path, image: np.ndarray, sample: object, score_thr: float
+    model: nn.Module, item: _Input, sample: object, score_thr: float
 ) -> Prediction:
     """What is in one data sample, whatever kind of model it is from."""
+    job, image = item
+    path = job.path
+    if isinstance(model, MultiTaskModel):
+        arrays = task_arrays(model, sample, path)
+        picture = draw_tasks(model, job, sample, arrays)
+        return TaskPredictions(picture=picture, arrays=arrays)
     if hasattr(sample, 'pred_loss'):
         picture = _draw_reconstruction(sample)
         return Reconstruction(picture=picture, loss=float(sample.pred_loss))
@@ -276,7 +303,10 @@ def infer_images(
 
     The images are prepared by the test pipeline of the model's config, less
     what loads annotations; for a :class:`mmext.MAE` they are resized to the
-    size of the model, and all get the same mask. Results come in the order of
+    size of the model, and all get the same mask; for a
+    :class:`mmext.MultiTaskModel`, a step that ends in a KeyError or
+    FileNotFoundError for want of labels is left out, with a warning, or, if it
+    loads the image, replaced. Results come in the order of
     ``images``, while the later ones are still to be computed, so any number of
     images fits into memory.
 
@@ -299,7 +329,7 @@ def infer_images(
     Yields:
         What was found in each image: :class:`Detections`, of a segmentor
         :class:`Segmentation`, of a masked autoencoder
-        :class:`Reconstruction`.
+        :class:`Reconstruction`, else :class:`TaskPredictions`.
 
     Raises:
         FileNotFoundError: If a folder holds no image, or does not exist.
@@ -321,23 +351,17 @@ def infer_images(
             'model must be in eval mode, got one in training mode; call '
             'model.eval() first'
         )
-    inputs = _read_files(model, image_items(images), on_unreadable)
-    return _infer(model, inputs, score_thr, batch_size)
-
-
-def image_items(images: Images) -> Iterable:
-    """What :func:`infer_images` takes, one after the other."""
     if isinstance(images, np.ndarray | Image.Image):
-        return [images]
-    if isinstance(images, str | Path):
+        images = [images]
+    elif isinstance(images, str | Path):
         files = list_images([images])
-        if all(map(is_video, files)):
+        images = [file for file in files if not is_video(file)]
+        if not images:
             raise ValueError(
-                'images must be pictures, or name one video, got '
-                f'{", ".join(map(str, files))} by {str(images)!r}'
+                f'images must be pictures, or name one video, got {files}'
             )
-        return [file for file in files if not is_video(file)]
-    return images
+    inputs = _read_files(model, images, on_unreadable)
+    return _infer(model, inputs, score_thr, batch_size)
 
 
 def _build(model: nn.Module, pipeline: Sequence[dict]) -> list[Callable]:
@@ -353,6 +377,9 @@ def _read_files(
     of_files: list[Callable] = []
     of_arrays: list[Callable] = []
     for index, item in enumerate(images):
+        if isinstance(item, TaskSample):
+            yield item, None
+            continue
         if isinstance(item, Image.Image):
             # As OpenCV reads the file: turned, and without transparency.
             item = ImageOps.exif_transpose(item)
@@ -374,7 +401,7 @@ def _read_files(
             results = {'img': item, 'img_id': index}
             for transform in of_arrays:
                 results = transform(results)
-            yield path, results, _as_rgb(item)
+            yield TaskSample(path, results, False), _as_rgb(item)
             continue
         if not isinstance(item, str | Path):
             raise TypeError(
@@ -390,11 +417,15 @@ def _read_files(
                 raise
             on_unreadable(path, error)
             continue
-        yield path, results, image
+        yield TaskSample(path, results, False), image
 
 
 def _file_transforms(model: nn.Module) -> list[Callable]:
     """The test pipeline; a masked autoencoder takes images of its size."""
+    if isinstance(model, MultiTaskModel):
+        load = {'type': 'LoadImageFromFile', 'to_float32': True}
+        load, *steps = _build(model, [load, *inference_pipeline(model.cfg)])
+        return [without_labels(step, load) for step in steps]
     if not isinstance(model, MAE):
         return _build(model, inference_pipeline(model.cfg))
     height, width = (
@@ -424,13 +455,6 @@ def _array_transforms(model: nn.Module) -> list[Callable]:
     return _build(model, [load, *rest])
 
 
-def add_facts(result: Result, path: Path, model: nn.Module) -> None:
-    """What results have beside the prediction."""
-    facts = {'path': path, 'palette': None, **model.dataset_meta}
-    for name in ('path', 'classes', 'palette'):
-        result.set_field(facts[name], name, field_type='metainfo')
-
-
 def _infer(
     model: nn.Module,
     inputs: Iterator[_Input],
@@ -438,9 +462,10 @@ def _infer(
     batch_size: int,
 ) -> Iterator[Prediction]:
     """What is in each image, batch after batch."""
+    facts = {'palette': None, **model.dataset_meta}
 
     def sizes(number: int) -> list[torch.Size]:
-        views = batch[number][1]['inputs']
+        views = batch[number][0].packed['inputs']
         views = [views] if isinstance(views, torch.Tensor) else views
         return [view.shape for view in views]
 
@@ -452,17 +477,19 @@ def _infer(
             items = [batch[number] for number in numbers]
             with torch.no_grad(), _scope_of(model):
                 samples = model.test_step(
-                    pseudo_collate([results for _, results, _ in items])
+                    pseudo_collate([dict(job.packed) for job, _ in items])
                 )
                 # At once: scores of each pixel are large, and go then.
                 predictions = [
-                    _to_prediction(path, image, sample, score_thr)
-                    for (path, _, image), sample in zip(items, samples)
+                    _to_prediction(model, item, sample, score_thr)
+                    for item, sample in zip(items, samples)
                 ]
                 del samples
             found.update(zip(numbers, predictions))
-        for number, (path, _, _) in enumerate(batch):
-            add_facts(found[number], path, model)
+        for number, (job, _) in enumerate(batch):
+            facts['path'] = job.path
+            for name in ('path', 'classes', 'palette'):
+                found[number].set_field(facts[name], name, None, 'metainfo')
             yield found[number]
 
 

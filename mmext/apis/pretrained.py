@@ -21,12 +21,10 @@ from torch import nn
 
 from ..checks.config import config_to_json, read_config, walk_dicts
 from ..engine import read_checkpoint, resolve_device, write_pretrained
-from ..models import MultiTaskModel
 from ..utils.safe_load import is_pretrained
 from .detector import load_detector
-from .infer import Images, Result, image_items, infer_images, is_video
+from .infer import Images, Prediction, infer_images, is_video
 from .prediction_files import Video
-from .task_pictures import infer_tasks
 
 _HUB_NAME = re.compile(r'[\w-][\w.-]*(/[\w-][\w.-]*)?', re.ASCII)
 # Config keys of weights that are not read when a model is only built.
@@ -270,14 +268,13 @@ class Predictor:
 
     def __call__(
         self, images: Images, *, threshold: float = 0.3, batch_size: int = 1
-    ) -> Result | list[Result] | Iterator[Result]:
+    ) -> Prediction | list[Prediction] | Iterator[Prediction]:
         """Predict what is in pictures.
 
         Args:
-            images: A file, an array ``(H, W, 3)``, uint8, blue green red, as
-                ``cv2.imread`` returns it, or a picture of Pillow; a list of
-                these; a folder or a pattern for the pictures in it, a video
-                for its frames, or any iterable.
+            images: As :func:`mmext.apis.infer_images` takes them: files, NumPy
+                arrays (blue green red) or pictures of Pillow, one or several,
+                a folder or a pattern; or a video for its frames.
             threshold: Objects of a lower score are left out, in [0, 1]; of
                 no effect on models that find no objects.
             batch_size: How many pictures are taken at once; those of one
@@ -285,21 +282,12 @@ class Predictor:
 
         Returns:
             For one picture its result, for a list a list, else an iterator,
-            which computes a batch when it is asked for. A result has the
-            method ``plot``. Of a detector it is a
-            :class:`~mmext.apis.Detections`, which is a ``DetDataSample``, of
-            a segmentor a :class:`~mmext.apis.Segmentation`, which is a
-            ``SegDataSample``, else a
-            :class:`~mmext.apis.task_pictures.TaskPredictions` or a
-            :class:`~mmext.apis.Reconstruction`.
+            which computes a batch when it is asked for.
 
         Raises:
             TypeError: If one of ``images`` is none of these.
-            FileNotFoundError: If a file, or the folder, does not exist, or
-                has no picture.
-            ValueError: For a file that is no whole picture, an empty list,
-                an array of another shape or type, a ``threshold`` or
-                ``batch_size`` out of range, or a model that predicts NaN.
+            ValueError: For an empty list, and the reasons of
+                :func:`mmext.apis.infer_images`.
         """
         several = isinstance(images, list | tuple)
         if several and not images:
@@ -311,13 +299,9 @@ class Predictor:
         if isinstance(images, str | Path) and Path(images).is_file():
             is_one = not is_video(images)
             images = images if is_one else Video(images)
-        items = image_items(images)
-        if isinstance(self.model, MultiTaskModel):
-            results = infer_tasks(self.model, items, batch_size=batch_size)
-        else:
-            results = infer_images(
-                self.model, items, score_thr=threshold, batch_size=batch_size
-            )
+        results = infer_images(
+            self.model, images, score_thr=threshold, batch_size=batch_size
+        )
         if several:
             return list(results)
         return next(results) if is_one else results
