@@ -8,8 +8,8 @@
 * it exposes :func:`config_path`, for tools that cannot import mmext before
   they read a config.
 
-:func:`save_pretrained` and :func:`from_pretrained`, which share models, are
-imported when they are asked for.
+:func:`save_pretrained` and :func:`from_pretrained`, which share models, and
+:class:`Predictor` are imported when they are asked for.
 """
 
 from pathlib import Path
@@ -22,9 +22,10 @@ from .utils import lazy_names
 from .version import __version__
 
 if TYPE_CHECKING:
-    from .apis import from_pretrained, save_pretrained
+    from .apis import Predictor, from_pretrained, save_pretrained
 
 __all__ = [
+    'Predictor',
     '__version__',
     'config_path',
     'from_pretrained',
@@ -43,6 +44,7 @@ install_ext_finder()
 __getattr__ = lazy_names(
     __name__,
     {
+        'Predictor': '.apis',
         'from_pretrained': '.apis',
         'save_pretrained': '.apis',
     },

@@ -13,6 +13,7 @@ from mmengine import Config
 from mmengine.registry import MODELS, TRANSFORMS
 from PIL import Image
 
+import mmext
 from mmext.datasets import ScenesSpec, write_scenes_dataset
 from mmext.datasets.transforms import LoadMultiTaskAnnotations
 from mmext.testing import assert_ddp_clean
@@ -192,6 +193,15 @@ def test_pictures(scenes, tmp_path, clean_globals):
     assert arrays['semantic'].shape == SIZE
     assert arrays['depth'].shape == SIZE
     assert arrays['normal'].shape == (*SIZE, 3)
+    predictor = mmext.from_pretrained(checkpoint, device='cpu')
+    result, other = predictor(files[:2], batch_size=2)
+    np.testing.assert_array_equal(result.plot(), Image.open(row['picture']))
+    assert result.arrays.keys() == {'depth', 'normal', 'semantic'}
+    for task, array in predictor(files[1]).arrays.items():
+        np.testing.assert_allclose(other.arrays[task], array, atol=1e-5)
+        np.testing.assert_allclose(
+            result.arrays[task], arrays[task], atol=1e-5
+        )
     assert infer.main(['--from-val', '2', '--with-gt', *base]) == 0
     with Image.open(row['picture']) as picture:
         assert picture.size[0] > 4 * SIZE[1]

@@ -27,8 +27,6 @@ from mmext.utils.cli import (
 from mmext.utils.files import check_outputs, prepare_outputs
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from mmext.apis import InferReport
 
 
@@ -114,7 +112,9 @@ def prepare(args: argparse.Namespace) -> tuple:
     from mmext.engine import keep_freed_memory, resolve_device
     from mmext.models import MultiTaskModel
 
-    images = list_images(args.images) if args.from_val is None else []
+    images, truths = [], []
+    if args.from_val is None:
+        images = list_images(args.images)
     model = load_detector(
         args.config,
         args.checkpoint,
@@ -125,49 +125,14 @@ def prepare(args: argparse.Namespace) -> tuple:
     if resolve_device(args.device).type == 'cpu':
         keep_freed_memory()
     model = add_views(model, tta=args.tta, tile=args.tile)
-    truths = []
-    if isinstance(model, MultiTaskModel):
-        if args.from_val is not None:
-            truths = read_task_samples(model.cfg, args.from_val)
-        return model, images, truths
-    if args.from_val is not None:
+    if args.from_val is not None and isinstance(model, MultiTaskModel):
+        images = read_task_samples(
+            model.cfg, args.from_val, with_gt=args.with_gt
+        )
+    elif args.from_val is not None:
         truths = read_ground_truth(model.cfg, args.from_val)
         images = [truth.path for truth in truths]
     return model, images, truths if args.with_gt else []
-
-
-def run(
-    model: 'nn.Module',
-    images: list,
-    truths: list,
-    args: argparse.Namespace,
-) -> 'InferReport':
-    """Predict, draw and write, as suits the model."""
-    from mmext.apis import infer_tasks_to_folder, infer_to_folder
-    from mmext.models import MultiTaskModel
-
-    common = {
-        'json_path': args.json,
-        'batch_size': args.batch_size,
-        'sheet': args.from_val is not None,
-    }
-    if isinstance(model, MultiTaskModel):
-        return infer_tasks_to_folder(
-            model,
-            images,
-            args.out,
-            samples=truths,
-            with_gt=args.with_gt,
-            **common,
-        )
-    return infer_to_folder(
-        model,
-        images,
-        args.out,
-        score_thr=args.score_thr,
-        truths=truths,
-        **common,
-    )
 
 
 def print_report(report: 'InferReport') -> None:
@@ -214,12 +179,22 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def infer(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:
     """Run the model, and say what was found; returns the exit code."""
+    from mmext.apis import infer_to_folder
     from mmext.utils.safe_load import careful_readers
 
     try:
         with careful_readers(args.trust_checkpoint):
             model, images, truths = report_errors(parser, prepare, args)
-        report = run(model, images, truths, args)
+        report = infer_to_folder(
+            model,
+            images,
+            args.out,
+            json_path=args.json,
+            score_thr=args.score_thr,
+            batch_size=args.batch_size,
+            truths=truths,
+            sheet=args.from_val is not None,
+        )
     except (ValueError, OSError) as error:
         parser.exit(2, f'{parser.prog}: error: {error}\n')
     except KeyboardInterrupt:

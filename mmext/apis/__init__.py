@@ -28,11 +28,13 @@ if TYPE_CHECKING:
     from .infer import Detections as Detections
     from .infer import Reconstruction as Reconstruction
     from .infer import Segmentation as Segmentation
+    from .infer import TaskPredictions as TaskPredictions
     from .infer import UnreadableImageError as UnreadableImageError
     from .infer import infer_images as infer_images
     from .infer import list_images as list_images
     from .prediction_files import InferReport as InferReport
     from .prediction_files import infer_to_folder as infer_to_folder
+    from .pretrained import Predictor as Predictor
     from .pretrained import from_pretrained as from_pretrained
     from .pretrained import save_pretrained as save_pretrained
     from .report.metric import ReportMetric as ReportMetric
@@ -41,7 +43,6 @@ if TYPE_CHECKING:
     from .runs import prepare_training as prepare_training
     from .runs import run_test as run_test
     from .runs import run_training as run_training
-    from .task_pictures import infer_tasks_to_folder as infer_tasks_to_folder
     from .task_pictures import read_task_samples as read_task_samples
     from .views import add_views as add_views
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cv2
 import numpy as np
@@ -28,7 +28,9 @@ from ..utils.draw import (
     title_bar,
 )
 from ..utils.safe_load import careful_readers
-from .infer import Detections, Prediction, Reconstruction, Segmentation
+
+if TYPE_CHECKING:
+    from .infer import Detections, Prediction, Segmentation
 
 
 @dataclass(frozen=True)
@@ -154,19 +156,16 @@ _TINT = 0.55
 
 
 def draw_prediction(
-    prediction: Prediction,
-    classes: Sequence[str],
+    prediction: 'Prediction',
     *,
-    palette: Sequence[Sequence[int]] | str | None = None,
     truth: GroundTruth | None = None,
     side: int | None = None,
 ) -> np.ndarray:
     """Draw objects on the image, or the classes of its pixels.
 
     Args:
-        prediction: What :func:`~mmext.apis.infer_images` gave.
-        classes: Names of the classes.
-        palette: Their colours; one for each class, or none are used.
+        prediction: What :func:`~mmext.apis.infer_images` gave. Its palette
+            has a colour for each class, or is not used.
         truth: The annotation, drawn on the left. Pixels of no class are grey.
         side: Bound of the longer side of the image in pixels; without it,
             small images are enlarged.
@@ -174,14 +173,14 @@ def draw_prediction(
     Raises:
         ValueError: If a label is not below the number of classes.
     """
-    if isinstance(prediction, Reconstruction):
+    if 'picture' in prediction:
         return prediction.picture
-    if isinstance(prediction, Segmentation):
-        return _draw_classes(prediction, classes, palette, truth, side)
-    picture = _draw_objects(prediction, prediction, classes, palette, side)
+    if 'pred_sem_seg' in prediction:
+        return _draw_classes(prediction, truth, side)
+    picture = _draw_objects(prediction, prediction, side)
     if truth is None:
         return picture
-    left = _draw_objects(prediction, truth, truth.classes, palette, side)
+    left = _draw_objects(prediction, truth, side)
     titles = [
         f'{prediction.path.name}, ground truth: {len(truth.boxes)}',
         f'prediction: {len(prediction.boxes)}',
@@ -190,10 +189,8 @@ def draw_prediction(
 
 
 def _draw_objects(
-    prediction: Detections,
-    objects: Detections | GroundTruth,
-    classes: Sequence[str],
-    palette: Sequence[Sequence[int]] | str | None,
+    prediction: 'Detections',
+    objects: 'Detections | GroundTruth',
     side: int | None,
 ) -> np.ndarray:
     """Predicted or annotated objects on the image of a prediction."""
@@ -204,23 +201,22 @@ def _draw_objects(
         prediction.image,
         objects.boxes,
         objects.labels,
-        classes=classes,
+        classes=objects.classes,
         scores=getattr(objects, 'scores', None),
         masks=masks,
-        palette=class_palette(len(classes), palette),
+        palette=class_palette(len(objects.classes), prediction.palette),
         **({} if side is None else {'side': side, 'shrink': True}),
     )
 
 
 def _draw_classes(
-    prediction: Segmentation,
-    classes: Sequence[str],
-    palette: Sequence[Sequence[int]] | str | None,
+    prediction: 'Segmentation',
     truth: GroundTruth | None,
     side: int | None,
 ) -> np.ndarray:
     """The classes of pixels over the image, and a legend beside it."""
-    colors = class_palette(len(classes), palette)
+    classes = prediction.classes
+    colors = class_palette(len(classes), prediction.palette)
     maps = [prediction.label_map]
     titles = [prediction.path.name, 'classes']
     if truth is not None and truth.label_map is not None:
@@ -232,20 +228,16 @@ def _draw_classes(
     )
 
 
-def draw_frame(
-    prediction: Detections | Segmentation,
-    classes: Sequence[str],
-    *,
-    palette: Sequence[Sequence[int]] | str | None = None,
-) -> np.ndarray:
+def draw_frame(prediction: 'Detections | Segmentation') -> np.ndarray:
     """As :func:`draw_prediction`, at the size of the image.
 
     The legend of a segmentation is in a corner.
     """
     side = max(prediction.image.shape[:2])
-    if isinstance(prediction, Detections):
-        return draw_prediction(prediction, classes, palette=palette, side=side)
-    colors = class_palette(len(classes), palette)
+    if 'pred_sem_seg' not in prediction:
+        return draw_prediction(prediction, side=side)
+    classes = prediction.classes
+    colors = class_palette(len(classes), prediction.palette)
     label_map = prediction.label_map
     frame = _tinted(prediction.image, label_map, colors, side)
     legend = _legend([label_map], classes, colors, frame.shape, part=0.5)

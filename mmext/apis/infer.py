@@ -4,7 +4,6 @@ import glob
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from itertools import groupby, islice
 from pathlib import Path
 
@@ -12,16 +11,26 @@ import cv2
 import numpy as np
 import torch
 from mmcv.transforms import LoadImageFromFile, Resize
+from mmdet.structures import DetDataSample
 from mmengine.dataset import pseudo_collate
 from mmengine.registry import TRANSFORMS, DefaultScope
-from mmengine.structures import BaseDataElement
-from PIL import Image, UnidentifiedImageError
+from mmengine.structures import BaseDataElement, PixelData
+from mmseg.structures import SegDataSample
+from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import nn
 
 from ..datasets import PICTURE_SUFFIXES
 from ..datasets.transforms import PackImages
-from ..models import MAE
+from ..models import MAE, MultiTaskModel
+from ..utils.draw import write_picture
 from .detector import inference_pipeline
+from .drawing import draw_prediction
+from .task_pictures import (
+    TaskSample,
+    draw_tasks,
+    task_arrays,
+    without_labels,
+)
 
 # What loaders raise for a file that is not a whole image.
 _LOAD_ERRORS = (AssertionError, OSError, ValueError, cv2.error)
@@ -31,63 +40,127 @@ class UnreadableImageError(ValueError):
     """A file that is no image or only a part of one."""
 
 
-@dataclass(frozen=True)
-class Detections:
+class Result:
+    """What the results of all models have in common.
+
+    Attributes:
+        path: The image file.
+        classes: Names of the classes.
+        palette: Their colours, or None.
+    """
+
+    path: Path
+    classes: Sequence[str]
+    palette: Sequence[Sequence[int]] | str | None
+
+    def plot(self, path: str | Path | None = None) -> Image.Image:
+        """Draw it, as ``tools/infer.py`` does.
+
+        Args:
+            path: A ``.png`` or ``.jpg`` to write the picture to.
+
+        Returns:
+            The picture, red green blue; ``numpy.asarray`` makes an array
+            ``(H, W, 3)`` of it.
+        """
+        picture = draw_prediction(self)
+        if path is not None:
+            write_picture(path, picture)
+        return Image.fromarray(picture)
+
+
+class Detections(Result, DetDataSample):
     """What a detector found in one image, best first.
 
-    Args:
-        path: The image file.
+    ``pred_instances`` is on the CPU, in pixels of the image, and float32.
+
+    Attributes:
         image: ``(H, W, 3)``, uint8, red green blue, as the pipeline loaded
             it.
         boxes: ``(N, 4)``, float32, x1 y1 x2 y2 in pixels of ``image``.
         scores: ``(N,)``, float32, in [0, 1].
         labels: ``(N,)``, int64, indices of the class names.
+        names: The N class names.
         masks: ``(N, H, W)``, bool, from models that segment instances.
     """
 
-    path: Path
     image: np.ndarray
-    boxes: np.ndarray
-    scores: np.ndarray
-    labels: np.ndarray
-    masks: np.ndarray | None = None
+
+    @property
+    def boxes(self) -> np.ndarray:  # noqa: D102
+        return self.pred_instances.bboxes.numpy()
+
+    @property
+    def scores(self) -> np.ndarray:  # noqa: D102
+        return self.pred_instances.scores.numpy()
+
+    @property
+    def labels(self) -> np.ndarray:  # noqa: D102
+        return self.pred_instances.labels.numpy()
+
+    @property
+    def names(self) -> list[str]:  # noqa: D102
+        return [self.classes[label] for label in self.labels]
+
+    @property
+    def masks(self) -> np.ndarray | None:  # noqa: D102
+        masks = self.pred_instances.get('masks')
+        return None if masks is None else np.asarray(masks).astype(bool)
 
 
-@dataclass(frozen=True)
-class Segmentation:
+class Segmentation(Result, SegDataSample):
     """The class of each pixel of one image.
 
-    Args:
-        path: The image file.
+    ``pred_sem_seg`` is on the CPU. The scores of each pixel, ``seg_logits``
+    of the model, are left out, as they take most of the memory.
+
+    Attributes:
         image: ``(H, W, 3)``, uint8, red green blue, as the pipeline loaded
             it.
         label_map: ``(H, W)``, uint8, or uint16 for more than 256 classes:
             indices of the class names.
     """
 
-    path: Path
     image: np.ndarray
-    label_map: np.ndarray
+
+    @property
+    def label_map(self) -> np.ndarray:  # noqa: D102
+        labels = self.pred_sem_seg.data[0].numpy()
+        return labels.astype(np.uint8 if labels.max() < 256 else np.uint16)
 
 
-@dataclass(frozen=True)
-class Reconstruction:
+class Reconstruction(Result, BaseDataElement):
     """What a masked autoencoder made of one image.
 
-    Args:
-        path: The image file.
+    Attributes:
         picture: ``(H, 3 W + 8, 3)``, uint8, red green blue: the image at the
             size of the model, masked, and reconstructed.
         loss: Mean error of the masked patches, as in the training.
     """
 
-    path: Path
     picture: np.ndarray
     loss: float
 
 
-Prediction = Detections | Segmentation | Reconstruction
-_Input = tuple[Path, dict, np.ndarray]
+class TaskPredictions(Result, BaseDataElement):
+    """What a multi-task model predicts for one image.
+
+    Attributes:
+        picture: ``(H, W, 3)``, uint8, red green blue: the image beside the
+            prediction of each task.
+        arrays: Task -> prediction: classes ``(H, W)`` integer, depth
+            ``(H, W)`` float32, normals ``(H, W, 3)`` float32, other outputs
+            as they are.
+    """
+
+    picture: np.ndarray
+    arrays: dict[str, np.ndarray]
+
+
+Prediction = Detections | Segmentation | Reconstruction | TaskPredictions
+_Image = str | Path | np.ndarray | Image.Image | TaskSample
+Images = _Image | Iterable[_Image]
+_Input = tuple[TaskSample, np.ndarray | None]
 
 
 def _scope_of(model: nn.Module) -> AbstractContextManager:
@@ -154,26 +227,18 @@ def _broken(path: Path) -> ValueError:
     )
 
 
-def _to_segmentation(
-    path: Path, image: np.ndarray, sample: object
-) -> Segmentation:
-    """Indices of one data sample, as small integers."""
-    logits = getattr(sample, 'seg_logits', None)
+def _to_segmentation(path: Path, sample: SegDataSample) -> Segmentation:
+    """The classes of one data sample."""
+    logits = sample.get('seg_logits')
     # The sum, which needs no memory: the map of a large picture is large.
     if logits is not None and not logits.data.float().sum().isfinite():
         raise _broken(path)
-    labels = sample.pred_sem_seg.data.squeeze(0)
-    dtype = torch.uint8 if int(labels.max()) < 256 else torch.int32
-    label_map = labels.to(dtype).cpu().numpy()
-    if dtype is torch.int32:
-        label_map = label_map.astype(np.uint16)
-    return Segmentation(path, image, label_map)
+    labels = PixelData(data=sample.pred_sem_seg.data.cpu())
+    return Segmentation(metainfo=sample.metainfo, pred_sem_seg=labels)
 
 
-def _to_detections(
-    path: Path, image: np.ndarray, sample: object, score_thr: float
-) -> Detections:
-    """Numbers of one data sample, best first, from the threshold up."""
+def _to_detections(path: Path, sample: object, score_thr: float) -> Detections:
+    """Objects of one data sample, best first, from the threshold up."""
     instances = getattr(sample, 'pred_instances', None)
     if instances is None or 'scores' not in instances:
         raise ValueError(
@@ -181,24 +246,14 @@ def _to_detections(
             f'{type(sample).__name__} without pred_instances.scores'
         )
     instances = instances.detach().cpu()
-    scores = instances.scores.float()
     boxes = instances.bboxes
-    boxes = getattr(boxes, 'tensor', boxes).float()
+    instances.bboxes = boxes = getattr(boxes, 'tensor', boxes).float()
+    instances.scores = scores = instances.scores.float()
     if not (scores.isfinite().all() and boxes.isfinite().all()):
         raise _broken(path)
     order = scores.argsort(descending=True, stable=True)
-    order = order[scores[order] >= score_thr]
-    masks = instances.get('masks')
-    if masks is not None:
-        masks = np.asarray(masks)[order.numpy()].astype(bool)
-    return Detections(
-        path=path,
-        image=image,
-        boxes=boxes[order].numpy(),
-        scores=scores[order].numpy(),
-        labels=instances.labels[order].numpy(),
-        masks=masks,
-    )
+    kept = instances[order[scores[order] >= score_thr]]
+    return Detections(metainfo=sample.metainfo, pred_instances=kept)
 
 
 def _draw_reconstruction(sample: BaseDataElement) -> np.ndarray:
@@ -214,22 +269,31 @@ def _draw_reconstruction(sample: BaseDataElement) -> np.ndarray:
 
 
 def _to_prediction(
-    path: Path, image: np.ndarray, sample: object, score_thr: float
+    model: nn.Module, item: _Input, sample: object, score_thr: float
 ) -> Prediction:
     """What is in one data sample, whatever kind of model it is from."""
+    job, image = item
+    path = job.path
+    if isinstance(model, MultiTaskModel):
+        arrays = task_arrays(model, sample, path)
+        picture = draw_tasks(model, job, sample, arrays)
+        return TaskPredictions(picture=picture, arrays=arrays)
     if hasattr(sample, 'pred_loss'):
         picture = _draw_reconstruction(sample)
-        return Reconstruction(path, picture, float(sample.pred_loss))
+        return Reconstruction(picture=picture, loss=float(sample.pred_loss))
     if hasattr(sample, 'pred_instances') or not hasattr(
         sample, 'pred_sem_seg'
     ):
-        return _to_detections(path, image, sample, score_thr)
-    return _to_segmentation(path, image, sample)
+        result = _to_detections(path, sample, score_thr)
+    else:
+        result = _to_segmentation(path, sample)
+    result.image = image
+    return result
 
 
 def infer_images(
     model: nn.Module,
-    images: Iterable[str | Path | np.ndarray] | str | Path | np.ndarray,
+    images: Images,
     *,
     score_thr: float = 0.3,
     batch_size: int = 1,
@@ -239,21 +303,25 @@ def infer_images(
 
     The images are prepared by the test pipeline of the model's config, less
     what loads annotations; for a :class:`mmext.MAE` they are resized to the
-    size of the model, and all get the same mask. Results come in the order of
+    size of the model, and all get the same mask; for a
+    :class:`mmext.MultiTaskModel`, a step that ends in a KeyError or
+    FileNotFoundError for want of labels is left out, with a warning, or, if it
+    loads the image, replaced. Results come in the order of
     ``images``, while the later ones are still to be computed, so any number of
     images fits into memory.
 
     Args:
         model: From :func:`~mmext.apis.load_detector`.
         images: Image files, or arrays ``(H, W, 3)``, uint8, blue green red,
-            as ``cv2.imread`` returns them, whose results have the path
-            ``array_0``, by their place. A single one may be given alone, and
-            a folder or a pattern for its images, sorted.
+            as ``cv2.imread`` returns them, or pictures of Pillow, whose
+            results have the path ``array_0``, by their place. A single one
+            may be given alone, and a folder or a pattern for its images,
+            sorted.
         score_thr: Objects of a lower score are left out, in [0, 1]; of no
             effect on other models.
-        batch_size: How many images go through the model at once. Those of
-            different sizes are padded for detectors, and predicted one after
-            the other by segmentors.
+        batch_size: How many images are taken at once. Those of one size go
+            through the model together, so that results are those of each
+            alone.
         on_unreadable: Called with the path and the error for a file that is
             no image or only a part of one, which is then left out. Without
             it the error is raised.
@@ -261,7 +329,7 @@ def infer_images(
     Yields:
         What was found in each image: :class:`Detections`, of a segmentor
         :class:`Segmentation`, of a masked autoencoder
-        :class:`Reconstruction`.
+        :class:`Reconstruction`, else :class:`TaskPredictions`.
 
     Raises:
         FileNotFoundError: If a folder holds no image, or does not exist.
@@ -273,7 +341,9 @@ def infer_images(
             classes of pixels.
     """
     if not 0 <= score_thr <= 1:
-        raise ValueError(f'score_thr must be in [0, 1], got {score_thr}')
+        raise ValueError(
+            f'threshold or score_thr must be in [0, 1], got {score_thr}'
+        )
     if batch_size < 1:
         raise ValueError(f'batch_size must be at least 1, got {batch_size}')
     if model.training:
@@ -281,13 +351,17 @@ def infer_images(
             'model must be in eval mode, got one in training mode; call '
             'model.eval() first'
         )
-    if isinstance(images, np.ndarray):
+    if isinstance(images, np.ndarray | Image.Image):
         images = [images]
     elif isinstance(images, str | Path):
-        images = [item for item in list_images([images]) if not is_video(item)]
-    return _infer(
-        model, _read_files(model, images, on_unreadable), score_thr, batch_size
-    )
+        files = list_images([images])
+        images = [file for file in files if not is_video(file)]
+        if not images:
+            raise ValueError(
+                f'images must be pictures, or name one video, got {files}'
+            )
+    inputs = _read_files(model, images, on_unreadable)
+    return _infer(model, inputs, score_thr, batch_size)
 
 
 def _build(model: nn.Module, pipeline: Sequence[dict]) -> list[Callable]:
@@ -297,25 +371,43 @@ def _build(model: nn.Module, pipeline: Sequence[dict]) -> list[Callable]:
 
 def _read_files(
     model: nn.Module,
-    images: Iterable[str | Path | np.ndarray],
+    images: Iterable,
     on_unreadable: Callable[[Path, UnreadableImageError], None] | None,
 ) -> Iterator[_Input]:
     of_files: list[Callable] = []
     of_arrays: list[Callable] = []
     for index, item in enumerate(images):
+        if isinstance(item, TaskSample):
+            yield item, None
+            continue
+        if isinstance(item, Image.Image):
+            # As OpenCV reads the file: turned, and without transparency.
+            item = ImageOps.exif_transpose(item)
+            if item.mode[0] not in 'IF':
+                item = item.convert('RGB')
+            item = np.asarray(item)[..., ::-1]
         if isinstance(item, np.ndarray):
             of_arrays = of_arrays or _array_transforms(model)
             path = Path(f'array_{index}')
             if item.dtype != np.uint8 or item.shape[2:] != (3,):
                 raise ValueError(
                     'arrays of images must be (H, W, 3), uint8, blue green '
-                    f'red, got {item.shape}, {item.dtype} as {path}'
+                    f'red, got {item.shape}, {item.dtype} as {path}; several '
+                    'are given as a list, and a red green blue one as '
+                    'array[..., ::-1]'
                 )
+            # In memory as OpenCV has them, which refuses views.
+            item = np.ascontiguousarray(item)
             results = {'img': item, 'img_id': index}
             for transform in of_arrays:
                 results = transform(results)
-            yield path, results, _as_rgb(item)
+            yield TaskSample(path, results, False), _as_rgb(item)
             continue
+        if not isinstance(item, str | Path):
+            raise TypeError(
+                'images must be paths, NumPy arrays or pictures of Pillow, '
+                f'got {type(item).__name__}'
+            )
         path = Path(item)
         of_files = of_files or _file_transforms(model)
         try:
@@ -325,11 +417,15 @@ def _read_files(
                 raise
             on_unreadable(path, error)
             continue
-        yield path, results, image
+        yield TaskSample(path, results, False), image
 
 
 def _file_transforms(model: nn.Module) -> list[Callable]:
     """The test pipeline; a masked autoencoder takes images of its size."""
+    if isinstance(model, MultiTaskModel):
+        load = {'type': 'LoadImageFromFile', 'to_float32': True}
+        load, *steps = _build(model, [load, *inference_pipeline(model.cfg)])
+        return [without_labels(step, load) for step in steps]
     if not isinstance(model, MAE):
         return _build(model, inference_pipeline(model.cfg))
     height, width = (
@@ -345,6 +441,9 @@ def _file_transforms(model: nn.Module) -> list[Callable]:
 
 def _array_transforms(model: nn.Module) -> list[Callable]:
     """The test pipeline for images that are loaded."""
+    if isinstance(model, MAE):
+        load = {'type': 'mmdet.LoadImageFromNDArray'}
+        return [*_build(model, [load]), *_file_transforms(model)[1:]]
     load, *rest = inference_pipeline(model.cfg)
     if not str(load['type']).endswith('LoadImageFromFile'):
         raise ValueError(
@@ -363,28 +462,35 @@ def _infer(
     batch_size: int,
 ) -> Iterator[Prediction]:
     """What is in each image, batch after batch."""
-    segments = hasattr(getattr(model, 'module', model), 'decode_head')
+    facts = {'palette': None, **model.dataset_meta}
 
-    def sizes(item: _Input) -> list[torch.Size]:
-        views = item[1]['inputs']
+    def sizes(number: int) -> list[torch.Size]:
+        views = batch[number][0].packed['inputs']
         views = [views] if isinstance(views, torch.Tensor) else views
-        # Segmentors take images of one size only.
-        return [view.shape for view in views] if segments else []
+        return [view.shape for view in views]
 
     while batch := list(islice(inputs, batch_size)):
-        for _, group in groupby(batch, sizes):
-            items = list(group)
+        found: dict[int, Prediction] = {}
+        # Not padded: a detector finds other objects then.
+        for _, group in groupby(sorted(range(len(batch)), key=sizes), sizes):
+            numbers = list(group)
+            items = [batch[number] for number in numbers]
             with torch.no_grad(), _scope_of(model):
                 samples = model.test_step(
-                    pseudo_collate([results for _, results, _ in items])
+                    pseudo_collate([dict(job.packed) for job, _ in items])
                 )
                 # At once: scores of each pixel are large, and go then.
                 predictions = [
-                    _to_prediction(path, image, sample, score_thr)
-                    for (path, _, image), sample in zip(items, samples)
+                    _to_prediction(model, item, sample, score_thr)
+                    for item, sample in zip(items, samples)
                 ]
                 del samples
-            yield from predictions
+            found.update(zip(numbers, predictions))
+        for number, (job, _) in enumerate(batch):
+            facts['path'] = job.path
+            for name in ('path', 'classes', 'palette'):
+                found[number].set_field(facts[name], name, None, 'metainfo')
+            yield found[number]
 
 
 IMAGE_SUFFIXES = (*PICTURE_SUFFIXES, '.pgm', '.ppm')

@@ -15,7 +15,7 @@ from mmengine.logging import print_log
 from pycocotools import mask as coco_mask
 from torch import nn
 
-from ..models import MAE
+from ..models import MAE, MultiTaskModel
 from ..utils.cli import progress_bar
 from ..utils.draw import side_by_side, tile_sheet, write_picture
 from ..utils.files import atomic_path
@@ -25,6 +25,7 @@ from .infer import (
     Prediction,
     Reconstruction,
     Segmentation,
+    TaskPredictions,
     UnreadableImageError,
     infer_images,
     is_video,
@@ -197,7 +198,7 @@ def track(items: Iterable[T], total: int, text: str) -> Iterator[T]:
 
 
 def prediction_to_dict(
-    prediction: Prediction, classes: Sequence[str], picture: Path | None = None
+    prediction: Prediction, picture: Path | None = None
 ) -> dict[str, Any]:
     """Put what was predicted for an image into plain lists.
 
@@ -210,7 +211,8 @@ def prediction_to_dict(
     * ``shares``: of a segmentor, in place of objects: those of the classes in
       the pixels, to six digits, in the order of the classes;
     * ``loss``: of a masked autoencoder, in place of all but ``image`` and
-      ``picture``: the mean error of the masked patches.
+      ``picture``: the mean error of the masked patches. Of a multi-task
+      model there are these two only.
 
     Raises:
         ValueError: If a label of a pixel is not below the number of classes.
@@ -219,8 +221,11 @@ def prediction_to_dict(
         'image': str(prediction.path),
         'picture': picture and str(picture),
     }
+    if isinstance(prediction, TaskPredictions):
+        return row
     if isinstance(prediction, Reconstruction):
         return {**row, 'loss': prediction.loss}
+    classes = prediction.classes
     height, width = prediction.image.shape[:2]
     row |= {'width': width, 'height': height}
     if isinstance(prediction, Segmentation):
@@ -241,7 +246,7 @@ def prediction_to_dict(
         ],
         'scores': [round(float(score), 6) for score in prediction.scores],
         'labels': [int(label) for label in prediction.labels],
-        'names': [classes[label] for label in prediction.labels],
+        'names': prediction.names,
     }
     if prediction.masks is not None:
         codes = [
@@ -318,7 +323,6 @@ def _infer_video(
     model: nn.Module,
     path: Path,
     target: Path,
-    look: Mapping[str, Any],
     options: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Predict and draw all frames of a video; its row."""
@@ -327,8 +331,8 @@ def _infer_video(
     predictions = infer_images(model, video, **options)
     with write_video(target, video.fps) as write:
         for prediction in track(predictions, video.num_frames, path.name):
-            write(draw_frame(prediction, **look))
-            row = prediction_to_dict(prediction, look['classes'])
+            write(draw_frame(prediction))
+            row = prediction_to_dict(prediction)
             frames.append({k: row[k] for k in row if k not in _OF_IMAGE})
     return {
         'video': str(path),
@@ -363,11 +367,15 @@ def infer_to_folder(
     videos have none.
 
     Of an :class:`mmext.MAE` the pictures show the image, masked, and
-    reconstructed, and the file has the ``loss`` of each.
+    reconstructed, and the file has the ``loss`` of each. Of a
+    :class:`mmext.MultiTaskModel` they show all tasks; beside each is a
+    ``.npz`` with the arrays of the tasks, and the file has its name
+    (``arrays``) and, in place of classes and threshold, ``tasks``.
 
     Args:
         model: From :func:`~mmext.apis.load_detector`.
-        images: Existing files, images and videos, no two the same.
+        images: Existing files, images and videos, no two the same; or those
+            of :func:`~mmext.apis.read_task_samples`.
         out_dir: The folder the pictures go to, named as
             :func:`~mmext.apis.infer.output_paths` says. Made if missing.
         json_path: Where the predictions go; by default ``predictions.json``
@@ -392,26 +400,23 @@ def infer_to_folder(
         ValueError: If a file to be written is one of the images, or for the
             reasons of :func:`~mmext.apis.infer_images`.
     """
-    outputs = choose_outputs(images, out_dir, json_path, sheet)
+    paths = [getattr(image, 'path', image) for image in images]
+    outputs = choose_outputs(paths, out_dir, json_path, sheet)
     reconstructs = isinstance(model, MAE)
-    if reconstructs:
-        if sheet or truths:
-            raise ValueError(
-                'sheet and truths must not be given for a masked '
-                'autoencoder, which has no annotations; name the images'
-            )
-        refuse_videos(model, images)
-    look = {
-        'classes': model.dataset_meta['classes'],
-        'palette': model.dataset_meta.get('palette'),
-    }
+    if reconstructs and (sheet or truths):
+        raise ValueError(
+            'sheet and truths must not be given for a masked autoencoder, '
+            'which has no annotations; name the images'
+        )
+    if isinstance(model, MAE | MultiTaskModel):
+        refuse_videos(model, paths)
     truth_of = {truth.path: truth for truth in truths}
     failed: list[tuple[Path, str]] = []
     rows: list[dict] = []
     tiles: list[np.ndarray] = []
     maps: dict[Path, Path] = {}
     options = {'score_thr': score_thr, 'batch_size': batch_size}
-    stills = [path for path in images if not is_video(path)]
+    stills = [i for i, path in zip(images, paths) if not is_video(path)]
     predictions = infer_images(
         model,
         stills,
@@ -421,17 +426,20 @@ def infer_to_folder(
     for prediction in track(predictions, len(stills), 'images'):
         path = prediction.path
         truth, target = truth_of.get(path), outputs.pictures[path]
-        row = prediction_to_dict(prediction, look['classes'], target)
+        row = prediction_to_dict(prediction, target)
         if isinstance(prediction, Segmentation):
             maps = maps or _map_paths(outputs, out_dir)
             row['label_map'] = str(maps[path])
             write_picture(maps[path], prediction.label_map)
-        write_picture(target, draw_prediction(prediction, truth=truth, **look))
+        if isinstance(prediction, TaskPredictions):
+            arrays = target.with_suffix('.npz')
+            row['arrays'] = str(arrays)
+            with atomic_path(arrays) as temporary, temporary.open('wb') as out:
+                np.savez_compressed(out, **prediction.arrays)
+        write_picture(target, draw_prediction(prediction, truth=truth))
         rows.append(row)
         if sheet:
-            tile = draw_prediction(
-                prediction, truth=truth, side=_TILE_SIDE, **look
-            )
+            tile = draw_prediction(prediction, truth=truth, side=_TILE_SIDE)
             if truth is None and isinstance(prediction, Detections):
                 title = f'{path.name}: {len(prediction.boxes)}'
                 tile = side_by_side([tile], [title])
@@ -442,15 +450,20 @@ def infer_to_folder(
         columns = max(1, round(math.sqrt(len(tiles) * height / width)))
         write_picture(outputs.sheet, tile_sheet(tiles, columns=columns))
     videos: list[dict] = []
-    for path in filter(is_video, images):
+    for path in filter(is_video, paths):
         target = outputs.pictures[path]
         try:
-            videos.append(_infer_video(model, path, target, look, options))
+            videos.append(_infer_video(model, path, target, options))
         except UnreadableImageError as error:
             failed.append((path, str(error)))
+    if isinstance(model, MultiTaskModel):
+        head = {'tasks': list(model.tasks)}
+    else:
+        classes = list(model.dataset_meta['classes'])
+        thr = 0 if reconstructs else score_thr
+        head = {'classes': classes, 'score_thr': thr}
     content = {
-        'classes': list(look['classes']),
-        'score_thr': 0 if reconstructs else score_thr,
+        **head,
         'images': rows,
         'failed': [{'image': str(p), 'reason': why} for p, why in failed],
     }
@@ -458,7 +471,9 @@ def infer_to_folder(
         content['videos'] = videos
     write_json(outputs.json, content)
     all_rows = [*rows, *(row for video in videos for row in video['frames'])]
-    has_objects = not reconstructs and all('labels' in row for row in all_rows)
+    has_objects = not isinstance(model, MAE | MultiTaskModel) and all(
+        'labels' in row for row in all_rows
+    )
     return InferReport(
         pictures=tuple(Path(row['picture']) for row in rows),
         num_objects=sum(len(row['labels']) for row in all_rows)

@@ -1,22 +1,30 @@
 """Share a model: a folder without pickles, and with a card for the hub."""
 
+# First: the hosts are quiet then.
+import mmext.utils.quiet_hosts  # noqa: F401, I001
+
 import html
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
+import torch
 import yaml
 from mmengine.config import Config
 from mmengine.logging import print_log
+from PIL import Image
 from torch import nn
 
 from ..checks.config import config_to_json, read_config, walk_dicts
-from ..engine import read_checkpoint, write_pretrained
+from ..engine import read_checkpoint, resolve_device, write_pretrained
 from ..utils.safe_load import is_pretrained
 from .detector import load_detector
+from .infer import Images, Prediction, infer_images, is_video
+from .prediction_files import Video
 
 _HUB_NAME = re.compile(r'[\w-][\w.-]*(/[\w-][\w.-]*)?', re.ASCII)
 # Config keys of weights that are not read when a model is only built.
@@ -32,7 +40,8 @@ A model of [mmext]({link}), {version}: `{kind}`.
 ```python
 import mmext
 
-model = mmext.from_pretrained('{name}')
+predict = mmext.from_pretrained('{name}')
+predict('IMAGE').plot('out.png')
 ```
 
 or `python tools/infer.py IMAGE --checkpoint FOLDER --out out`. The weights
@@ -190,7 +199,7 @@ def from_pretrained(
     device: str = 'auto',
     revision: str | None = None,
     cfg_options: Mapping | None = None,
-) -> nn.Module:
+) -> 'Predictor':
     """Load a model that :func:`save_pretrained` wrote; runs no code of it.
 
     Nothing but ``config.json`` and ``model.safetensors`` is read. The config
@@ -198,15 +207,16 @@ def from_pretrained(
 
     Args:
         name: The folder, or the name of a model on the Hugging Face hub,
-            such as ``'someone/shapes'``.
+            such as ``'someone/shapes'``; or a checkpoint of a training,
+            which has its config.
         device: ``'auto'`` (the first GPU, else the CPU), ``'cpu'``,
             ``'cuda'`` or ``'cuda:N'``.
         revision: Of a model on the hub: branch, tag or commit.
         cfg_options: Settings to put over the config, keys with dots.
 
     Returns:
-        The model in eval mode, on the device, with ``cfg`` and
-        ``dataset_meta``, as :func:`mmext.apis.load_detector` gives it.
+        What predicts. Its ``model`` is in eval mode, on the device, as
+        :func:`mmext.apis.load_detector` gives it.
 
     Raises:
         FileNotFoundError: If there is no such folder, or a file is missing.
@@ -215,14 +225,86 @@ def from_pretrained(
         ValueError: If a file is damaged, or asks for code.
     """
     folder = Path(name).expanduser()
-    if not folder.is_dir():
+    if not folder.exists():
         folder = _download(str(name), revision)
-    elif not is_pretrained(folder):
+    elif folder.is_dir() and not is_pretrained(folder):
         raise FileNotFoundError(
             'name must be a folder with config.json and model.safetensors, '
             f'got {str(name)!r}; make one with mmext.save_pretrained'
         )
-    return load_detector(None, folder, device=device, cfg_options=cfg_options)
+    return Predictor(
+        load_detector(None, folder, device=device, cfg_options=cfg_options)
+    )
+
+
+class Predictor:
+    """A model that takes pictures and gives results that can be drawn.
+
+    Args:
+        model: From :func:`mmext.apis.load_detector`, or with the views of
+            :func:`mmext.apis.add_views`.
+
+    Attributes:
+        model: The module.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes."""
+        return tuple(self.model.dataset_meta['classes'])
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return next(self.model.parameters()).device
+
+    def to(self, device: str) -> 'Predictor':
+        """Move the model; a device as of :func:`from_pretrained`."""
+        self.model.to(resolve_device(device))
+        return self
+
+    def __call__(
+        self, images: Images, *, threshold: float = 0.3, batch_size: int = 1
+    ) -> Prediction | list[Prediction] | Iterator[Prediction]:
+        """Predict what is in pictures.
+
+        Args:
+            images: As :func:`mmext.apis.infer_images` takes them: files, NumPy
+                arrays (blue green red) or pictures of Pillow, one or several,
+                a folder or a pattern; or a video for its frames.
+            threshold: Objects of a lower score are left out, in [0, 1]; of
+                no effect on models that find no objects.
+            batch_size: How many pictures are taken at once; those of one
+                size go through the model together.
+
+        Returns:
+            For one picture its result, for a list a list, else an iterator,
+            which computes a batch when it is asked for.
+
+        Raises:
+            TypeError: If one of ``images`` is none of these.
+            ValueError: For an empty list, and the reasons of
+                :func:`mmext.apis.infer_images`.
+        """
+        several = isinstance(images, list | tuple)
+        if several and not images:
+            raise ValueError(
+                'images must be at least one picture, got an empty '
+                f'{type(images).__name__}'
+            )
+        is_one = isinstance(images, np.ndarray | Image.Image)
+        if isinstance(images, str | Path) and Path(images).is_file():
+            is_one = not is_video(images)
+            images = images if is_one else Video(images)
+        results = infer_images(
+            self.model, images, score_thr=threshold, batch_size=batch_size
+        )
+        if several:
+            return list(results)
+        return next(results) if is_one else results
 
 
 def _download(name: str, revision: str | None) -> Path:

@@ -1,18 +1,15 @@
-"""Run a multi-task model on images, and draw all tasks side by side."""
+"""Draw all tasks of a multi-task model side by side."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 import numpy as np
 import torch
-from mmengine.dataset import pseudo_collate
 from mmengine.logging import print_log
-from mmengine.registry import TRANSFORMS, DefaultScope
 from torch import nn
 
 from ..models import (
@@ -28,31 +25,26 @@ from ..utils.draw import (
     picture_scale,
     side_by_side,
     tile_sheet,
-    write_picture,
 )
-from ..utils.files import atomic_path
-from .detector import inference_pipeline
 from .drawing import open_validation_set
-from .infer import UnreadableImageError, prepare_image
-from .prediction_files import (
-    InferReport,
-    choose_outputs,
-    refuse_videos,
-    track,
-    write_json,
-)
 
 
 @dataclass(frozen=True)
-class _Job:
-    """An image: its file, and what the pipeline made of it."""
+class TaskSample:
+    """An image: its file, what the pipeline made of it, what to draw."""
 
     path: Path
     packed: Mapping[str, Any]
+    with_gt: bool
 
 
-def read_task_samples(config: Any, count: int) -> list[_Job]:
+def read_task_samples(
+    config: Any, count: int, *, with_gt: bool
+) -> list[TaskSample]:
     """Samples of the validation set with their truth, spread over it.
+
+    They are images for :func:`~mmext.apis.infer_images`. ``with_gt``: the
+    truth is drawn below the predictions.
 
     Raises:
         ValueError: If ``count`` is less than one, the config has no
@@ -67,32 +59,11 @@ def read_task_samples(config: Any, count: int) -> list[_Job]:
                 f'{type(dataset).__name__} has no images: nothing can be '
                 'drawn; evaluate it with tools/test.py'
             )
-        jobs.append(_Job(Path(path), dataset[index]))
+        jobs.append(TaskSample(Path(path), dataset[index], with_gt))
     return jobs
 
 
-def _read_files(
-    config: Any, images: Sequence[Path], failed: list[tuple[Path, str]]
-) -> Iterator[_Job]:
-    """Images that are named; without truth."""
-    with DefaultScope.overwrite_default_scope(config.default_scope):
-        load = TRANSFORMS.build(
-            {'type': 'LoadImageFromFile', 'to_float32': True}
-        )
-        steps = [
-            _without_labels(TRANSFORMS.build(step), load)
-            for step in inference_pipeline(config)
-        ]
-    for index, path in enumerate(images):
-        try:
-            packed, _ = prepare_image(path, index, steps)
-        except UnreadableImageError as error:
-            failed.append((path, str(error)))
-            continue
-        yield _Job(path, packed)
-
-
-def _without_labels(step: Callable, load: Callable) -> Callable:
+def without_labels(step: Callable, load: Callable) -> Callable:
     """A step that is left out, and told of, where it looks for labels."""
     told = False
 
@@ -114,93 +85,6 @@ def _without_labels(step: Callable, load: Callable) -> Callable:
     return run
 
 
-def infer_tasks_to_folder(
-    model: MultiTaskModel,
-    images: Sequence[Path],
-    out_dir: str | Path,
-    *,
-    json_path: str | Path | None = None,
-    batch_size: int = 1,
-    samples: Sequence[_Job] = (),
-    with_gt: bool = False,
-    sheet: bool = False,
-) -> InferReport:
-    """Predict all tasks, draw them and write them down.
-
-    For each image there is a picture, the image beside the prediction of each
-    task, and a ``.npz`` file of the same name with the predictions as arrays:
-    classes ``(H, W)`` integer, depth ``(H, W)`` float32, normals ``(H, W, 3)``
-    float32, other outputs as they are; ``predictions.json`` lists them.
-
-    Args:
-        model: From :func:`~mmext.apis.load_detector`.
-        images: Image files: ``.npy`` as in NYUv2's layout, or pictures. A
-            step of the test pipeline that ends in a KeyError or
-            FileNotFoundError for a picture without labels is left out, with
-            a warning; one that also loads the picture is replaced.
-        out_dir: Folder for the pictures.
-        json_path: Where the list goes; by default into ``out_dir``.
-        batch_size: How many images go through the model at once.
-        samples: From :func:`read_task_samples`, in place of ``images``.
-        with_gt: Draw the truth of the samples below their predictions.
-        sheet: Whether all pictures are also put on one
-            ``contact_sheet.png``.
-
-    Returns:
-        What was written.
-
-    Raises:
-        ValueError: If the prediction of a task is not finite, or a file to
-            be written is one of the images.
-    """
-    failed: list[tuple[Path, str]] = []
-    paths = [job.path for job in samples] or list(images)
-    refuse_videos(model, paths)
-    outputs = choose_outputs(paths, out_dir, json_path, sheet)
-    jobs = iter(samples) if samples else _read_files(model.cfg, images, failed)
-
-    def predict() -> Iterator[tuple[_Job, Any]]:
-        while batch := list(islice(jobs, batch_size)):
-            data = pseudo_collate([dict(job.packed) for job in batch])
-            with torch.no_grad():
-                samples = model.test_step(data)
-            yield from zip(batch, samples)
-
-    rows, tiles = [], []
-    for job, sample in track(predict(), len(paths), 'images'):
-        panels = _panels(model, job, sample, with_gt)
-        picture = tile_sheet(panels, columns=1, gap=4)
-        target = outputs.pictures[job.path]
-        write_picture(target, picture)
-        arrays = target.with_suffix('.npz')
-        with atomic_path(arrays) as temporary, open(temporary, 'wb') as file:
-            np.savez_compressed(file, **_arrays(model, sample, job.path))
-        rows.append(
-            {
-                'image': str(job.path),
-                'picture': str(target),
-                'arrays': str(arrays),
-            }
-        )
-        if sheet:
-            tiles.append(picture)
-    content = {
-        'tasks': list(model.tasks),
-        'images': rows,
-        'failed': [{'image': str(p), 'reason': why} for p, why in failed],
-    }
-    write_json(outputs.json, content)
-    if tiles:
-        write_picture(outputs.sheet, tile_sheet(tiles, columns=1))
-    return InferReport(
-        pictures=tuple(Path(row['picture']) for row in rows),
-        num_objects=None,
-        json_path=outputs.json,
-        sheet=outputs.sheet if tiles else None,
-        failed=tuple(failed),
-    )
-
-
 def _array(value: Any) -> np.ndarray | None:
     """``(H, W)`` or ``(H, W, 3)`` of pixels, another array as it is."""
     value = getattr(value, 'data', value)
@@ -212,7 +96,7 @@ def _array(value: Any) -> np.ndarray | None:
     return array
 
 
-def _arrays(
+def task_arrays(
     model: MultiTaskModel, sample: Any, path: Path
 ) -> dict[str, np.ndarray]:
     """The prediction of each task."""
@@ -229,22 +113,24 @@ def _arrays(
     return arrays
 
 
-def _panels(
-    model: MultiTaskModel, job: _Job, sample: Any, with_gt: bool
-) -> list[np.ndarray]:
-    """Rows of a picture: predictions, and, if asked for, the truth."""
+def draw_tasks(
+    model: MultiTaskModel,
+    job: TaskSample,
+    sample: Any,
+    predictions: Mapping[str, np.ndarray],
+) -> np.ndarray:
+    """A row of predictions, and, if asked for, one of the truth."""
     inputs = job.packed['inputs']
     if inputs.ndim != 3:
-        raise UnreadableImageError(f'{job.path} is no image of three channels')
+        raise ValueError(f'{job.path} is no image of three channels')
     image = inputs.numpy().transpose(1, 2, 0)[..., ::-1].clip(0, 255)
     shown = _enlarge(image.astype(np.uint8))
     truths = dict.fromkeys(model.tasks)
-    if with_gt:
+    if job.with_gt:
         truths = {
             task: _array(sample.get(head.target))
             for task, head in model.heads.items()
         }
-    predictions = _arrays(model, sample, job.path)
     rows = []
     for word, arrays in (('prediction', predictions), ('truth', truths)):
         panels, titles = [shown], [job.path.name]
@@ -256,13 +142,13 @@ def _panels(
                 numbers = np.atleast_1d(arrays[task]).round(3).tolist()
                 titles[0] += f', {title} {numbers}'
                 continue
-            depth = truths[task] if with_gt else predictions[task]
+            depth = truths[task] if job.with_gt else predictions[task]
             panel = _paint(head, arrays[task], depth, model.dataset_meta)
             panels.append(_enlarge(panel))
             titles.append(title)
         if word == 'prediction' or len(panels) > 1:
             rows.append(side_by_side(panels, titles))
-    return rows
+    return tile_sheet(rows, columns=1, gap=4)
 
 
 def _enlarge(picture: np.ndarray) -> np.ndarray:

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from mmengine.config import Config
+from mmengine.structures import InstanceData
 from PIL import Image
 from pycocotools import mask as coco_mask
 
@@ -22,18 +24,20 @@ CLASSES = ('cat', 'dög')
 
 
 def prediction_of(masks=None):
-    return Detections(
-        path=Path('a', 'x.jpg'),
-        image=np.full((40, 60, 3), 99, np.uint8),
-        boxes=np.array([[1, 2, 30.1236, 20], [5, 5, 9, 9]], np.float32),
-        scores=np.array([0.75, 0.1234567], np.float32),
-        labels=np.array([1, 0]),
-        masks=masks,
+    facts = {'path': Path('a', 'x.jpg'), 'classes': CLASSES}
+    instances = InstanceData(
+        bboxes=torch.tensor([[1, 2, 30.1236, 20], [5, 5, 9, 9]]),
+        scores=torch.tensor([0.75, 0.1234567]),
+        labels=torch.tensor([1, 0]),
     )
+    if masks is not None:
+        instances.masks = masks
+    image = np.full((40, 60, 3), 99, np.uint8)
+    return Detections(metainfo=facts, pred_instances=instances, image=image)
 
 
 def test_dict_has_plain_values():
-    result = prediction_to_dict(prediction_of(), CLASSES, Path('out/x.jpg'))
+    result = prediction_to_dict(prediction_of(), Path('out/x.jpg'))
     assert result == {
         'image': str(Path('a', 'x.jpg')),
         'picture': 'out/x.jpg',
@@ -49,7 +53,7 @@ def test_dict_has_plain_values():
 
 def test_masks_come_back():
     masks = np.random.default_rng(0).random((2, 40, 60)) > 0.5
-    result = prediction_to_dict(prediction_of(masks), CLASSES)
+    result = prediction_to_dict(prediction_of(masks))
     back = [coco_mask.decode(code) for code in result['masks']]
     np.testing.assert_array_equal(np.array(back, bool), masks)
     json.dumps(result)
@@ -134,18 +138,20 @@ def test_rejects_what_gives_no_images(config, tmp_path):
 
 
 def pair():
+    facts = {'path': Path('x.png'), 'classes': ('red', 'blue')}
     detections = Detections(
-        path=Path('x.png'),
+        metainfo={**facts, 'palette': RED_BLUE},
         image=np.full((40, 40, 3), 128, np.uint8),
-        boxes=np.array([[25, 5, 35, 15]], np.float32),
-        scores=np.array([0.5], np.float32),
-        labels=np.array([1]),
+        pred_instances=InstanceData(
+            bboxes=torch.tensor([[25.0, 5, 35, 15]]),
+            scores=torch.tensor([0.5]),
+            labels=torch.tensor([1]),
+        ),
     )
     truth = GroundTruth(
-        path=Path('x.png'),
         boxes=np.array([[25, 25, 35, 35]], np.float32),
         labels=np.array([0]),
-        classes=('red', 'blue'),
+        **facts,
     )
     return detections, truth
 
@@ -154,9 +160,7 @@ RED_BLUE = [[255, 0, 0], [0, 0, 255]]
 
 
 def compare(result, truth):
-    return draw_prediction(
-        result, ('red', 'blue'), truth=truth, palette=RED_BLUE, side=400
-    )
+    return draw_prediction(result, truth=truth, side=400)
 
 
 def test_comparison_has_truth_left_and_prediction_right():
@@ -183,7 +187,7 @@ def test_comparison_has_masks_on_both_sides(segmentation):
     result, truth = pair()
     masks = np.zeros((1, 40, 40), bool)
     masks[0, 5:10, 25:35] = True
-    result = replace(result, masks=masks)
+    result.pred_instances.masks = masks
     truth = replace(truth, segmentations=(segmentation,))
     assert truth.masks(40, 40).sum() == 50
     assert truth.masks(40, 40)[0, 25:30, 25:35].all()
@@ -195,7 +199,8 @@ def test_comparison_has_masks_on_both_sides(segmentation):
     assert left[320, 300].tolist() == right[120, 300].tolist() == grey
     assert left[285, 300, 0] > 170 > 100 > left[285, 300, 2]
     assert right[85, 300, 2] > 170 > 100 > right[85, 300, 0]
-    plain = compare(replace(result, masks=None), truth)[-400:]
+    del result.pred_instances.masks
+    plain = compare(result, truth)[-400:]
     assert plain[285, 300].tolist() == grey
 
 

@@ -84,7 +84,7 @@ def predict(model):
 
 def test_a_detector_predicts_the_same(detector):
     before = load_detector(None, detector.checkpoint, device='cpu')
-    after = mmext.from_pretrained(detector.folder, device='cpu')
+    after = mmext.from_pretrained(detector.folder, device='cpu').model
     assert after.dataset_meta == {'classes': CLASSES, 'palette': PALETTE}
     assert not after.training
     for one, other in zip(predict(before), predict(after), strict=True):
@@ -131,7 +131,7 @@ def test_a_segmentor_predicts_the_same(checkout, tmp_path):
     logits = []
     for value in (
         load_detector(None, path, device='cpu'),
-        mmext.from_pretrained(tmp_path / 'shared', device='cpu'),
+        mmext.from_pretrained(tmp_path / 'shared', device='cpu').model,
     ):
         meta = {'img_shape': (56, 88), 'ori_shape': (56, 88)}
         sample = SegDataSample(metainfo=meta)
@@ -388,8 +388,8 @@ def test_the_hub(detector, monkeypatch, tmp_path):
     monkeypatch.setattr('mmext.apis.pretrained.find_spec', lambda name: 1)
     hub = SimpleNamespace(snapshot_download=snapshot_download)
     monkeypatch.setitem(sys.modules, 'huggingface_hub', hub)
-    model = mmext.from_pretrained('someone/cells', revision='v1')
-    assert model.dataset_meta['classes'] == CLASSES
+    predictor = mmext.from_pretrained('someone/cells', revision='v1')
+    assert predictor.classes == CLASSES
     ((name, options),) = asked
     assert (name, options['revision']) == ('someone/cells', 'v1')
     assert options['allow_patterns'] == ['config.json', 'model.safetensors']

@@ -8,7 +8,7 @@ from helpers.tiny_mae import mae_config, tiny_mae
 from helpers.toy_ranks import load_tool
 from mmengine.config import Config
 
-from mmext.apis import infer_images, infer_to_folder
+from mmext.apis import Predictor, infer_images, infer_to_folder
 
 MODEL = dict(
     data_preprocessor=dict(
@@ -24,6 +24,7 @@ MODEL = dict(
 def model():
     model = tiny_mae(**MODEL).eval()
     model.cfg = Config(dict(default_scope='mmdet'))
+    model.dataset_meta = {'classes': ()}
     return model
 
 
@@ -46,6 +47,9 @@ def test_pictures_and_losses(model, images):
     for one, other in zip(alone, together):
         assert one.loss == pytest.approx(other.loss, rel=1e-5)
         assert one.picture.shape == (32, 104, 3)
+    array = Predictor(model)(cv2.imread(str(images[0])))
+    assert array.loss == pytest.approx(alone[0].loss, rel=1e-5)
+    np.testing.assert_array_equal(array.plot(), alone[0].picture)
     # Red first, at the size of the model.
     shown = alone[0].picture[:, :32].astype(int)
     expected = cv2.resize(cv2.imread(str(images[0])), (32, 32))[..., ::-1]
