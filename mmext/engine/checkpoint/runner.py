@@ -393,6 +393,9 @@ class CheckpointingRunner(Runner):
         """
         if self._has_loaded:
             return
+        if self._evaluating and self._load_from:
+            # The config that a resumed training wrote asks to resume.
+            self._resume = False
         if self._resume == 'auto' or (self._resume and not self._load_from):
             newest = self._find_newest()
             if newest is not None:
