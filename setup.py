@@ -1,4 +1,4 @@
-"""Build hook: put what ``mim`` and ``mmext::`` read under ``mmext/.mim``.
+"""Build hook: what ``mim`` and ``mmext::`` read, and ``mmext.pth``.
 
 All metadata is in setup.cfg; nothing but setuptools is imported here.
 """
@@ -10,11 +10,15 @@ from setuptools import setup
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
+STARTUP = '_mmext_startup'
 MIM_ITEMS = ('configs', 'tools', 'model-index.yml')
 
 
 class BuildPyWithMim(build_py):
     """Fill ``mmext/.mim``: copies in a wheel, links in an editable install.
+
+    ``mmext.pth`` and the module that it imports go next to the package, in
+    site-packages, as files of the distribution that pip removes with it.
 
     The links are relative and live in the source tree, so an edited config is
     the config that is loaded. A wheel starts from an empty build folder, so
@@ -29,6 +33,14 @@ class BuildPyWithMim(build_py):
             if (base / 'mmext').exists():
                 shutil.rmtree(base / 'mmext')
         super().run()
+        # Of an editable install, what the wheel holds that pip unpacks; the
+        # module is a copy, so Python starts without errors when the checkout
+        # is gone.
+        site = base
+        if self.editable_mode:
+            site = Path(self.get_finalized_command('install').install_purelib)
+        shutil.copy(ROOT / f'{STARTUP}.py', site)
+        (site / 'mmext.pth').write_text(f'import {STARTUP}\n')
         mim = base / 'mmext' / '.mim'
         if mim.exists():
             shutil.rmtree(mim)

@@ -31,6 +31,7 @@ SOURCES = (
     'LICENSE',
     'MANIFEST.in',
     'README.md',
+    '_mmext_startup.py',
     'configs',
     'constraints.txt',
     'docs',
@@ -47,9 +48,10 @@ SOURCES = (
 BUILD_LEFTOVERS = ('.mim', '*.egg-info', '__pycache__', 'oracles')
 
 PROBE = """
-import json, os
+import json, os, sys
 from pathlib import Path
-import mmext
+import mmengine
+mmext = sys.modules['mmext']
 from mmengine.config import Config
 from mmengine.hub import get_model
 from mmengine.registry import MODELS, init_default_scope
@@ -176,7 +178,9 @@ def test_wheel_holds_the_package_and_mim_only(built: Path, checkout: Path):
     with zipfile.ZipFile(next(built.glob('*.whl'))) as archive:
         names = {n for n in archive.namelist() if not n.endswith('/')}
     tops = {name.split('/')[0] for name in names}
-    assert sorted(top.split('-')[0] for top in tops) == ['mmext', 'mmext']
+    assert sorted(top.split('-')[0] for top in tops) == [
+        *('_mmext_startup.py', 'mmext', 'mmext', 'mmext.pth')
+    ]
     mim = {n.removeprefix('mmext/.mim/') for n in names if '/.mim/' in n}
     expected = {'model-index.yml'}
     for folder in ('configs', 'tools'):
@@ -322,3 +326,18 @@ def test_downstream_project_trains_from_the_wheel(
     assert weights['query_head.cls_branches.0.bias'].mean() == pytest.approx(
         -5.293, abs=0.05
     )
+
+
+@pytest.mark.parametrize('kind', KINDS)
+def test_uninstalling_leaves_nothing(
+    kind: str, installed: Callable[[str], Path], tmp_path: Path
+):
+    """The last test of the file, as it takes the environments away."""
+    environment = installed(kind)
+    python = environment / 'bin' / 'python'
+    show = 'import _mmext_startup as m; print(m.__file__)'
+    site = Path(run(python, '-c', show, cwd=tmp_path).strip()).parent
+    assert (site / 'mmext.pth').read_text() == 'import _mmext_startup\n'
+    uninstall = '-m', 'pip', '--python', python, 'uninstall', '-y', 'mmext'
+    run(sys.executable, *uninstall, cwd=tmp_path)
+    assert not [path.name for path in site.glob('*mmext*')]

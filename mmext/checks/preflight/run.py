@@ -592,8 +592,8 @@ Search this page for the words of your error. Each row has the rule that finds
 the cause before the training begins; `python tools/preflight.py CONFIG` (or
 `tools/validate_labels.py`, for labels) names the key, the file and the line.
 An error on a GPU often comes late, and names nothing: run the preflight, which
-runs on a CPU. `No module named 'mmcv._ext'` is of a program that does not
-`import mmext` first. This page is made by
+runs on a CPU. `No module named 'mmcv._ext'` is of a Python in which mmext is
+not installed, or of a checkout that is only on the path. This page is made by
 `tools/preflight.py --list-rules clinic`.
 
 | what is printed | what it comes of | rule | what helps |

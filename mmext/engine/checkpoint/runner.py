@@ -8,8 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 from mmengine.dist import broadcast_object_list, is_main_process
 from mmengine.fileio import FileClient, LocalBackend, get_file_backend
+from mmengine.logging import HistoryBuffer
 from mmengine.model import BaseTTAModel
 from mmengine.optim import _ParamScheduler
 from mmengine.runner import BaseLoop, Runner
@@ -54,6 +57,31 @@ def _samplers(dataloader: Any) -> list[Any]:
     batch_sampler = getattr(dataloader, 'batch_sampler', None)
     candidates = (dataloader.sampler, getattr(batch_sampler, 'sampler', None))
     return [item for item in candidates if hasattr(item, 'seed')]
+
+
+def _plain_hub(hub: Mapping[str, Any]) -> dict[str, Any]:
+    """The state of a message hub as what ``weights_only`` allows.
+
+    A ``HistoryBuffer`` becomes two tensors below ``log_history``, a key that
+    MMEngine's runner passes over: there, the smoothed losses begin anew.
+    """
+    scalars = hub['log_scalars']
+    return {
+        'log_scalars': {},
+        'log_history': {
+            name: tuple(map(torch.as_tensor, buffer.data))
+            for name, buffer in scalars.items()
+        },
+        'runtime_info': {
+            key: value.item() if isinstance(value, np.generic) else value
+            for key, value in hub['runtime_info'].items()
+        },
+        'resumed_keys': {
+            key: value
+            for key, value in hub['resumed_keys'].items()
+            if key not in scalars
+        },
+    }
 
 
 class UnusableCheckpointError(ValueError):
@@ -317,6 +345,10 @@ class CheckpointingRunner(Runner):
             )
         # MMEngine would run the text of a config that it finds there.
         checkpoint['meta'].pop('config', None)
+        hub = checkpoint['message_hub']
+        for name, data in hub.pop('log_history', {}).items():
+            hub['log_scalars'][name] = HistoryBuffer(*map(np.asarray, data))
+            hub['resumed_keys'][name] = True
         self._resumed_meta = checkpoint['meta']
         self.optim_wrapper = self.build_optim_wrapper(self.optim_wrapper)
         if self.param_schedulers is not None:
@@ -363,6 +395,9 @@ class CheckpointingRunner(Runner):
         """
         if self._has_loaded:
             return
+        if self._evaluating and self._load_from:
+            # The config that a resumed training wrote asks to resume.
+            self._resume = False
         try:
             if self._resume == 'auto' or (
                 self._resume and not self._load_from
@@ -512,6 +547,8 @@ class CheckpointingRunner(Runner):
                 for entry in entries:
                     for key in [k for k in entry if callable(entry[k])]:
                         del entry[key]
+            hub = kwargs['checkpoint']['message_hub']
+            kwargs['checkpoint']['message_hub'] = _plain_hub(hub)
         super().call_hook(fn_name, **kwargs)
 
     def _batch_to_go_on(self) -> int:
