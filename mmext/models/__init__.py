@@ -4,6 +4,7 @@ from . import co_dino, decode_heads, losses, mae, multi_task
 from .co_dino import *  # noqa: F403
 from .decode_heads import *  # noqa: F403
 from .eva02_vit import EVA02ViT
+from .hf_backbone import HFBackbone
 from .losses import *  # noqa: F403
 from .mae import *  # noqa: F403
 from .memory_efficient_batch_norm import MemoryEfficientBatchNorm
@@ -13,6 +14,7 @@ from .tiled_detector import TiledDetector
 
 __all__ = [
     'EVA02ViT',
+    'HFBackbone',
     'MemoryEfficientBatchNorm',
     'SimpleFeaturePyramid',
     'TiledDetector',

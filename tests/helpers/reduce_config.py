@@ -7,6 +7,7 @@ checkpointing. Widths, depths and counts shrink, and no weights are loaded.
 import copy
 from functools import partial
 
+import pytest
 import torch
 from mmengine.registry import MODELS
 
@@ -24,6 +25,7 @@ def reduce_model(model: dict) -> dict:
         The reduced section.
     """
     model = copy.deepcopy(model)
+    _skip_without_packages(model)
     channels = _reduce_backbone(
         model['backbone'], model['neck']['in_channels']
     )
@@ -58,6 +60,11 @@ def reduce_model(model: dict) -> dict:
     return model
 
 
+def _skip_without_packages(model: dict) -> None:
+    if model['backbone']['type'] == 'mmext.HFBackbone':
+        pytest.importorskip('transformers')
+
+
 def _as_list(heads: dict | list) -> list:
     return heads if isinstance(heads, list) else [heads]
 
@@ -85,6 +92,14 @@ def _reduce_backbone(backbone: dict, channels: list[int]) -> list[int]:
             window_size=3,
             global_indices=[1],
         )
+        return [16]
+    elif backbone['type'] == 'mmext.HFBackbone':
+        backbone['config'].update(
+            hidden_size=16, num_hidden_layers=2, num_attention_heads=2
+        )
+        if 'intermediate_size' in backbone['config']:
+            backbone['config']['intermediate_size'] = 32
+        backbone['frozen_stages'] = 2
         return [16]
     else:
         return channels
@@ -116,6 +131,7 @@ def state_spec(model: dict) -> dict[str, tuple[str, str]]:
     Returns:
         Name to shape and dtype, both as text.
     """
+    _skip_without_packages(model)
     linspace = torch.linspace
     # Swin reads the values of its drop path rates, which "meta" has not.
     torch.linspace = partial(linspace, device='cpu')

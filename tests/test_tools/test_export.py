@@ -364,9 +364,14 @@ def test_swin_as_onnx(tool, onnxruntime, tmp_path, capfd, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    'name', ['5scale_vit_l_16xb1_1x_coco', 'mae_vit_mini_frozen_shapes']
+    ('name', 'divisor'),
+    [
+        ('5scale_vit_l_16xb1_1x_coco', 32),
+        ('mae_vit_mini_frozen_shapes', 32),
+        ('dinov2_vit_s14_frozen_bccd', 56),
+    ],
 )
-def test_vit_as_onnx(tool, name, onnxruntime, tmp_path, monkeypatch):
+def test_vit_as_onnx(tool, name, divisor, onnxruntime, tmp_path, monkeypatch):
     """Any size: windows are filled, and positions computed or resized."""
     cfg = Config.fromfile(config_path(f'co_dino/co_dino_{name}.py'))
     cfg.model = reduce_model(cfg.model.to_dict())
@@ -377,14 +382,14 @@ def test_vit_as_onnx(tool, name, onnxruntime, tmp_path, monkeypatch):
     monkeypatch.setattr(export, '_CHECKED_SIZES', sizes)
     assert tool.main([str(checkpoint), '--onnx', str(file)]) == 0
     session = onnxruntime.InferenceSession(file)
-    assert facts_of(session)['size_divisor'] == 32
-    image = picture((192, 160))
+    assert facts_of(session)['size_divisor'] == divisor
+    image = picture((6 * divisor, 5 * divisor))
     expected = detect(checkpoint, image)
     pixels = image.transpose(2, 0, 1)[None].astype(np.float32)
     boxes, scores, labels = session.run(None, {'images': pixels})
     np.testing.assert_allclose(scores[0], expected.scores, atol=1e-4)
     np.testing.assert_allclose(
-        boxes[0] / 192, expected.bboxes / 192, atol=1e-4
+        boxes[0] / (6 * divisor), expected.bboxes / (6 * divisor), atol=1e-4
     )
     assert labels[0].tolist() == expected.labels.tolist()
 

@@ -11,7 +11,7 @@ import argparse
 import importlib.util
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from unittest.mock import MagicMock
@@ -61,27 +61,38 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def load_reference(checkout: Path) -> type[nn.Module]:
-    """The backbone's class, without what its package needs besides."""
-    models = Registry('reference')
+def load_reference(
+    checkout: Path, file: str = FILE, name: str = 'ViT'
+) -> type[nn.Module]:
+    """A class of the checkout, without what its package needs besides.
+
+    The recording of tests/oracles uses it, too, for the neck as well.
+    """
+
+    def keep(*_: object) -> Callable[[Callable], Callable]:
+        return lambda function: function
+
     before = {name: sys.modules.get(name) for name in _ABSENT}
     sys.modules |= {name: MagicMock() for name in _ABSENT}
-    sys.modules['mmcv.runner'].BaseModule = BaseModule
+    runner = sys.modules['mmcv.runner']
+    runner.BaseModule, runner.auto_fp16 = BaseModule, keep
     layers = sys.modules['timm.models.layers']
     layers.trunc_normal_ = nn.init.trunc_normal_
-    for name in ('', '.models', '.models.backbones', '.utils'):
-        module = sys.modules[f'reference{name}'] = ModuleType(name)
-        module.__path__, module.get_root_logger = [], None
+    for package in ('', '.models', '.models.backbones', '.models.necks'):
+        sys.modules[f'reference{package}'] = ModuleType(package)
+    utils = sys.modules['reference.utils'] = ModuleType('utils')
+    utils.get_root_logger = None
     builder = sys.modules['reference.models.builder'] = ModuleType('builder')
-    builder.BACKBONES = models
+    builder.BACKBONES = builder.NECKS = models = Registry('reference')
     try:
+        parts = Path(file).with_suffix('').parts[1:]
         spec = importlib.util.spec_from_file_location(
-            'reference.models.backbones.vit', checkout / FILE
+            '.'.join(('reference', *parts)), checkout / file
         )
         spec.loader.exec_module(importlib.util.module_from_spec(spec))
     finally:
         sys.modules |= {k: module for k, module in before.items() if module}
-    return models.get('ViT')
+    return models.get(name)
 
 
 def build(

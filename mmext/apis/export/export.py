@@ -30,7 +30,7 @@ from .exported_models import (
 # Heights and widths, in pixels, and numbers of pictures to check a file at.
 _CHECKED_SIZES = ((160, 192), (224, 160), (256, 320))
 _CHECKED_BATCHES = (1, 3)
-_TRACED = 2, (192, 256)
+_TRACED = 192, 256
 _OPSET = 17
 _LIMITS = {'boxes': BOX_TOLERANCE, 'scores': SCORE_TOLERANCE}
 # Pictures that are tried until one is no matter of rounding.
@@ -108,10 +108,7 @@ def export_model(
     write, load = _KINDS[kind]
     metadata = _describe(wrapped)
     divisor = wrapped.size_divisor
-    sizes = [
-        tuple(-(-side // divisor) * divisor for side in size)
-        for size in _CHECKED_SIZES
-    ]
+    sizes = [_whole(size, divisor) for size in _CHECKED_SIZES]
     with torch.no_grad(), _quiet(), atomic_path(path) as temporary:
         with wrapped.traceable():
             write(wrapped, temporary, metadata)
@@ -124,6 +121,12 @@ def export_model(
     return ExportReport(
         Path(path), wrapped.outputs, checks, left_out, metadata
     )
+
+
+def _whole(size: tuple[int, int], divisor: int) -> tuple[int, int]:
+    """The next size of which both sides are multiples."""
+    height, width = (-(-side // divisor) * divisor for side in size)
+    return height, width
 
 
 def _require_packages(kind: str) -> None:
@@ -225,7 +228,7 @@ def _write_onnx(
     try:
         torch.onnx.export(
             model,
-            (_pictures(*_TRACED, seed=0),),
+            (_pictures(2, _whole(_TRACED, model.size_divisor), seed=0),),
             str(path),
             input_names=['images'],
             output_names=list(model.outputs),
@@ -297,7 +300,7 @@ def _write_program(
     with fx_config.patch(backed_size_oblivious=divisor > 1):
         program = torch.export.export(
             model,
-            (_pictures(*_TRACED, seed=0),),
+            (_pictures(2, _whole(_TRACED, model.size_divisor), seed=0),),
             dynamic_shapes=(_dynamic(divisor),),
         )
     extra = {'metadata.json': json.dumps(dict(metadata))}

@@ -39,7 +39,8 @@ def patch_grid(
     if any(side % patch for side, patch in zip(size, patch_size)):
         raise ValueError(
             f'{name} must be a multiple of patch_size {patch_size}, got '
-            f'{tuple(size)}; resize or pad the pictures'
+            f'{tuple(size)}; resize the pictures, or pad them '
+            '(pad_size_divisor of the data preprocessor)'
         )
     return size[0] // patch_size[0], size[1] // patch_size[1]
 

@@ -70,7 +70,10 @@ def _named(subject: Subject) -> Iterator[tuple[tuple, Any]]:
 
 def _files(subject: Subject) -> Iterator[tuple[tuple, str, Path]]:
     for path, value in _named(subject):
-        if isinstance(value, str) and value and not _SCHEME.match(value):
+        # transformers takes names on its hub, and folders.
+        of_hub = kind_of(subject.at(path[:-2])) == 'HFBackbone'
+        file = isinstance(value, str) and value and not _SCHEME.match(value)
+        if file and not of_hub:
             yield path, value, Path(value).expanduser()
 
 
