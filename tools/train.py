@@ -1,8 +1,8 @@
 """Train the model of a config, in one process or in many.
 
 Ctrl-C and SIGTERM end a training at the next step, with a checkpoint; the
-same command with --resume goes on from there. For several processes, on GPUs
-or on a CPU, see dist_train.sh and slurm_train.sh.
+same command with --resume goes on from there. For several machines, see
+dist_train.sh and slurm_train.sh.
 """
 
 import argparse
@@ -17,6 +17,7 @@ from mmext.utils.cli import (
     hide_gpus,
     report_errors,
     run_tool,
+    start_processes,
 )
 
 
@@ -51,6 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the tool; exits with 2 for wrong input, 128 + n for signal n."""
     parser = make_parser()
     args = parser.parse_args(argv)
+    start_processes(parser, args, argv)
     hide_gpus(report_errors(parser, find_device, args))
     from mmext.apis.runs import prepare_training, run_training
 
