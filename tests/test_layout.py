@@ -24,7 +24,7 @@ MAX_FILE_LINES = 800
 # From the top down; docs/ARCHITECTURE.md draws it. A package imports those of
 # lower layers only, and those through their public names.
 LAYERS = (
-    ('apis', 'testing'),
+    ('apis', 'testing', '__main__'),
     ('checks',),
     ('checks.preflight',),
     ('checks.labels', 'checks.device'),

@@ -267,6 +267,9 @@ def test_installed_package_works(
         'model': 'CoDETR',
         'mim': ['configs', 'model-index.yml', 'tools'],
     }
+    # The command finds its tools.
+    printed = run(environment / 'bin/mmext', 'new-config', '-h', cwd=tmp_path)
+    assert printed.startswith('usage: mmext new_config ')
 
 
 def test_an_edited_config_of_an_editable_install_is_the_one_loaded(

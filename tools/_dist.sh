@@ -24,6 +24,9 @@ launch() {  # launch TOOL POSITION_OF_NPROC ARGUMENTS...
     fi
     # Time to finish a step and save when the run is to end.
     export TORCH_ELASTIC_SHUTDOWN_TIMEOUT=${TORCH_ELASTIC_SHUTDOWN_TIMEOUT:-60}
+    # What torchrun and MMEngine would set, each with a warning.
+    export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
+    export MKL_NUM_THREADS=${MKL_NUM_THREADS:-1}
     # exec: signals go to the launcher, which passes them on.
     exec "${PYTHON:-python}" "$TOOLS/_torchrun.py" \
         --nnodes "$nnodes" --nproc-per-node "$nproc" "${where[@]}" \

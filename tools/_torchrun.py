@@ -6,6 +6,7 @@ that failed first. torchrun itself exits with 1 in both cases, and shows a
 traceback of its own.
 """
 
+import logging
 import signal
 import sys
 from collections.abc import Sequence
@@ -17,6 +18,8 @@ from torch.distributed.run import parse_args, run
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run torchrun; returns the exit code."""
+    # It would say in other words what is said below.
+    logging.getLogger('torch.distributed.elastic').setLevel(logging.CRITICAL)
     try:
         run(parse_args(argv))
     except SignalException as error:

@@ -3,7 +3,7 @@
 DATA is a folder: boxes as COCO, Roboflow, Pascal VOC or YOLO have them, or
 pictures with masks, if the base segments. Its splits are taken, or one is
 made at random, as lists beside the config; nothing in DATA is changed. The
-labels and the config are checked then, and the commands that come next are
+labels and the config are checked then, and the command that comes next is
 printed.
 
 Exit code: 0 without an error of the labels or the config; 1 with one, and the
@@ -14,9 +14,16 @@ import argparse
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
+from shlex import quote
 
 import mmext.utils.quiet_hosts  # noqa: F401  (first: it is quiet then)
-from mmext.utils.cli import ToolParser, hide_gpus, report_errors, run_tool
+from mmext.utils.cli import (
+    ToolParser,
+    hide_gpus,
+    report_errors,
+    run_tool,
+    tool_command,
+)
 from mmext.utils.quiet_hosts import defer_imports
 
 
@@ -76,6 +83,12 @@ def make_parser() -> argparse.ArgumentParser:
         metavar='N',
         help='value of masks that is of no class (default: 255)',
     )
+    add(
+        '--fix',
+        action='store_true',
+        help='where labels have errors, train with copies in which those are '
+        'mended that can be without doubt, in a folder beside the config',
+    )
     add('--no-check', action='store_true', help='check nothing, only write')
     add('--overwrite', action='store_true', help='replace files of --out')
     return parser
@@ -118,7 +131,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not no_check:
         check = partial(_check, str(made.path), [*made.data.splits], environ)
         code = report_errors(parser, check)
-    print(f'\nNext:\n{made.commands()}')
+    command = f'{tool_command("train")} {quote(str(made.path))}'
+    if args['num_gpus'] > 1:
+        command += f' --nproc {args["num_gpus"]}'
+    print(f'\nNext: {"mend the errors, then " * bool(code)}{command}')
     return code
 
 

@@ -1,22 +1,28 @@
 """Write a model into a folder that others load without pickle.
 
 The folder holds the weights as safetensors, the config and the class names as
-JSON, and a model card. mmext.from_pretrained and the other tools take it in
+JSON, and a model card with the figures of a test, whose report goes beside it
+as FOLDER_report. mmext.from_pretrained and the other tools take the folder in
 place of a checkpoint, with no config; to publish it on the Hugging Face hub:
 hf upload OWNER/NAME FOLDER.
 """
 
 import argparse
 from collections.abc import Sequence
-from functools import partial
+from pathlib import Path
+from shlex import join
+
+from mmengine.config import Config
 
 import mmext.utils.quiet_hosts  # noqa: F401  (first: it is quiet then)
 from mmext.utils.cli import (
     ConfigOptions,
     ToolParser,
     add_trust_argument,
+    hide_gpus,
     report_errors,
     run_tool,
+    tool_command,
 )
 from mmext.utils.files import check_outputs
 
@@ -35,30 +41,71 @@ def make_parser() -> argparse.ArgumentParser:
         metavar='KEY=VALUE',
         help='settings to put over the config',
     )
+    add(
+        '--no-test',
+        action='store_true',
+        help='write the folder alone, without data',
+    )
+    add(
+        '--device',
+        default='auto',
+        help='where the model is tested: auto (GPU where there is one, else '
+        'CPU), cpu, cuda or cuda:N (default: %(default)s)',
+    )
     add_trust_argument(parser)
     return parser
 
 
-def share(args: argparse.Namespace) -> None:
-    """Check the folder, and write it."""
+def share(args: argparse.Namespace, report: Path) -> Config | None:
+    """Check the folder, and write it; the config of its test."""
     check_outputs({}, new_folders={'folder': args.folder})
     # Not at the top: --help needs no torch.
-    from mmext.apis import save_pretrained
+    from mmext.apis import prepare_test, save_pretrained
+    from mmext.checks.config import read_config
+    from mmext.engine import read_checkpoint
 
-    save_pretrained(
-        args.checkpoint,
-        args.folder,
-        config=args.config,
+    trust, test = args.trust_checkpoint, None
+    loaded = read_checkpoint(args.checkpoint, mmap=True, trust=trust)
+    cfg = read_config(
+        args.config,
+        meta=loaded.get('meta') or {},
         cfg_options=args.cfg_options,
-        trust_checkpoint=args.trust_checkpoint,
+        trust_checkpoint=trust,
+    )
+    if not args.no_test:
+        # What is wrong with the data is said before anything is written.
+        try:
+            test = prepare_test(
+                cfg, args.checkpoint, report=str(report), device=args.device
+            )
+        except (OSError, ValueError) as error:
+            raise ValueError(
+                f'{error}; --no-test writes the folder without a test'
+            ) from error
+        test.load_from = args.folder
+    save_pretrained(
+        args.checkpoint, args.folder, config=cfg, trust_checkpoint=trust
     )
     print(f'{args.folder}: model.safetensors, config.json, README.md')
+    return test
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the tool; returns 0, wrong input exits with 2."""
     parser = make_parser()
-    report_errors(parser, partial(share, parser.parse_args(argv)))
+    args = parser.parse_args(argv)
+    hide_gpus(args.device)
+    args.folder = args.folder.rstrip('/')
+    report = Path(f'{args.folder}_report')
+    test = report_errors(parser, share, args, report)
+    if test is not None:
+        from mmext.apis import run_test
+        from mmext.apis.pretrained import add_figures
+
+        add_figures(args.folder, run_test(test, report=str(report)))
+        print(f'{report}: report.html, report.json')
+    words = ['--checkpoint', args.folder, '--out', f'{args.folder}_pictures']
+    print(f'\nNext: {tool_command("infer")} PICTURES {join(words)}')
     return 0
 
 

@@ -1,6 +1,6 @@
 """Evaluate a checkpoint on the test data of a config.
 
-For several processes, on GPUs or on a CPU, see dist_test.sh.
+For several machines, see dist_test.sh.
 """
 
 import argparse
@@ -16,6 +16,7 @@ from mmext.utils.cli import (
     hide_gpus,
     report_errors,
     run_tool,
+    start_processes,
 )
 
 
@@ -51,6 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the tool; returns 0, wrong input exits with 2."""
     parser = make_parser()
     args = parser.parse_args(argv)
+    start_processes(parser, args, argv)
     hide_gpus(report_errors(parser, find_device, args))
     if not 0 <= args.score_thr <= 1:
         parser.error(f'--score-thr must be in [0, 1], got {args.score_thr}')

@@ -1,13 +1,16 @@
 """Train the model of a config, in one process or in many.
 
 Ctrl-C and SIGTERM end a training at the next step, with a checkpoint; the
-same command with --resume goes on from there. For several processes, on GPUs
-or on a CPU, see dist_train.sh and slurm_train.sh.
+same command with --resume goes on from there. A config with errors that show
+before anything is built is not trained. For several machines, see
+dist_train.sh and slurm_train.sh.
 """
 
 import argparse
+import time
 from collections.abc import Sequence
 from functools import partial
+from shlex import join
 
 import mmext.utils.quiet_hosts  # noqa: F401  (first: it is quiet then)
 from mmext.utils.cli import (
@@ -17,6 +20,8 @@ from mmext.utils.cli import (
     hide_gpus,
     report_errors,
     run_tool,
+    start_processes,
+    tool_command,
 )
 
 
@@ -44,15 +49,27 @@ def make_parser() -> argparse.ArgumentParser:
         help='scale the learning rate to the number of images per step: by '
         'the square root for Adam, else linearly',
     )
+    parser.add_argument(
+        '--no-preflight',
+        action='store_true',
+        help='begin also with errors of the config that the preflight finds '
+        'before anything is built',
+    )
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the tool; exits with 2 for wrong input, 128 + n for signal n."""
+    """Run the tool; 2 for wrong input or config, 128 + n for signal n."""
     parser = make_parser()
     args = parser.parse_args(argv)
+    start_processes(parser, args, argv)
     hide_gpus(report_errors(parser, find_device, args))
-    from mmext.apis.runs import prepare_training, run_training
+    from mmext.apis.runs import (
+        has_errors,
+        prepare_training,
+        run_training,
+        trained_checkpoint,
+    )
 
     prepare = partial(
         prepare_training,
@@ -67,12 +84,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         trust_checkpoint=args.trust_checkpoint,
     )
     cfg = report_errors(parser, prepare)
+    if not args.no_preflight and has_errors(cfg):
+        return 2
     from mmext.engine import UnusableCheckpointError, WorkDirInUseError
 
+    started = time.time()
     try:
         run_training(cfg)
     except (UnusableCheckpointError, WorkDirInUseError) as error:
         parser.exit(2, f'{parser.prog}: error: {error}\n')
+    checkpoint = trained_checkpoint(cfg, started)
+    if checkpoint is not None:
+        words = [str(checkpoint), str(checkpoint.parent / 'shared')]
+        if cfg.get('test_dataloader') is None:
+            words.append('--no-test')
+        print(f'\nNext: {tool_command("share")} {join(words)}')
     return 0
 
 

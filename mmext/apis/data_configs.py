@@ -4,15 +4,17 @@
 to the base: classes, data, schedule and learning rate.
 """
 
+import copy
 import json
 import math
 import os
 import re
+import shutil
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from shlex import quote
 from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -20,6 +22,7 @@ from typing import Any
 from mmengine.config import Config
 from mmengine.registry import DATASETS
 from PIL import Image
+from rich.console import Console
 
 from ..checks.config import (
     ConfigDraft,
@@ -87,19 +90,6 @@ class NewConfig:
         ]
         return '\n'.join(lines)
 
-    def commands(self) -> str:
-        """How to train, judge and infer."""
-        last = f'epoch_{self.epochs}' if self.epochs else f'iter_{self.iters}'
-        run = f'work_dirs/{self.path.stem}'
-        config, weights = quote(str(self.path)), quote(f'{run}/{last}.pth')
-        return (
-            f'python tools/train.py {config}\n'
-            f'python tools/test.py {config} {weights} '
-            f'--report {quote(f"{run}/report")}\n'
-            f'python tools/infer.py PICTURES --checkpoint {weights} '
-            f'--out {quote(f"{run}/pictures")}'
-        )
-
 
 def new_config(
     data: str | Path,
@@ -114,6 +104,7 @@ def new_config(
     load_from: str = '',
     ignore_index: int = _VOID,
     overwrite: bool = False,
+    fix: bool = False,
 ) -> NewConfig:
     """Write a config that trains a model of a base on a folder of data.
 
@@ -135,6 +126,10 @@ def new_config(
         load_from: Checkpoint to start from; empty for none.
         ignore_index: Value of masks that is of no class.
         overwrite: Replace files that are there.
+        fix: Where the label check finds errors, write the label files anew,
+            repaired as ``tools/validate_labels.py --fix`` does, into a folder
+            beside ``out``, of its name and ``_fixed``, and the config for
+            them.
 
     The learning rate is scaled from ``auto_scale_lr.base_batch_size`` to the
     pictures a step, see :func:`~mmext.utils.training.rate_factor`.
@@ -177,12 +172,102 @@ def new_config(
         data, semantic=semantic, classes=classes, ignore_index=ignore_index
     )
     make_val_split(folder_data, val_fraction)
+    write = partial(
+        _write,
+        folder_data,
+        tree,
+        base,
+        out,
+        batch_size=batch_size,
+        num_gpus=num_gpus,
+        epochs=epochs,
+        load_from=load_from,
+        ignore_index=ignore_index,
+    )
+    fixed = out.with_name(f'{out.stem}_fixed')
+    ours = overwrite and (fixed / 'fixes.json').is_file()
+    if fix and fixed.exists() and not ours:
+        raise FileExistsError(
+            f'{fixed}, for repaired label files, must be a new folder'
+            + ('' if overwrite else '; --overwrite replaces it')
+        )
+    made = write(overwrite=overwrite)
+    if fix and _repair(made, fixed):
+        made = write(overwrite=True)
+    return made
+
+
+def _repair(made: NewConfig, folder: Path) -> bool:
+    """Repair copies of label files that have errors; whether some were.
+
+    ``made.data`` names the copies then.
+    """
+    # Not at the top: few configs need it.
+    from ..checks.labels import check_labels
+    from ..checks.labels.rules import RULES
+
+    data = made.data
+    check = partial(
+        check_labels,
+        made.path,
+        split=[*data.splits],
+        console=Console(quiet=True),
+    )
+    if not check().exit_code:
+        return False
+    if data.form == 'yolo':
+        data.notes.append('the label files have errors; --fix mends no YOLO')
+        return False
+    if folder.exists():
+        shutil.rmtree(folder)
+    check(fix=folder)
+    summary = json.loads((folder / 'fixes.json').read_bytes())
+    if not summary['num_fixed']:
+        shutil.rmtree(folder)
+        data.notes.append('the label files have errors; none is surely mended')
+        return False
+    for place in summary['locations']:
+        part = data.splits[place['split']]
+        *outer, key = place['key'].split('.')
+        part.dataset = copy.deepcopy(part.dataset)
+        settings = part.dataset
+        for name in outer:
+            settings = settings[name]
+        settings[key] = _from_root(data, Path(place['now']))
+        # Of COCO, the copy is the list.
+        part.whole |= key == 'ann_file'
+    data.notes.append(
+        f'{summary["num_fixed"]:,} of {summary["num_files"]:,} label files '
+        f'were repaired, in copies of all in {folder} (fixes.jsonl has each '
+        'change): '
+        + ', '.join(
+            f'{count:,} x {RULES[rule].title}'
+            for rule, count in summary['changes'].items()
+        )
+    )
+    return True
+
+
+def _write(
+    folder_data: DataFolder,
+    tree: dict[str, Any],
+    base: str,
+    out: Path,
+    *,
+    overwrite: bool,
+    batch_size: int,
+    num_gpus: int,
+    epochs: int,
+    load_from: str,
+    ignore_index: int,
+) -> NewConfig:
+    """Write the config for what a folder holds, see :func:`new_config`."""
     draft = ConfigDraft(tree)
     lists = _make_lists(folder_data, out, overwrite)
     batch = batch_size or tree['train_dataloader'].get('batch_size', 1)
     _set_data(draft, folder_data, batch)
     _set_model(draft, len(folder_data.classes))
-    if semantic:
+    if folder_data.form == 'masks':
         _set_masks(draft, folder_data, batch, ignore_index)
     number = len(folder_data.splits['train'].names)
     made = NewConfig(out, folder_data, list(lists))
@@ -242,14 +327,20 @@ def _make_lists(
         else:
             content = ''.join(f'{name}\n' for name in part.names).encode()
         lists[path] = content
-        # A data set joins paths to its root, which may lead away from the
-        # folders of its text by a link.
-        near = os.path.relpath(path, data.root)
-        is_near = (data.root / near).resolve() == path.resolve()
-        if data.root.is_absolute() or not is_near:
-            near = path.resolve()
-        part.dataset['ann_file'] = Path(near).as_posix()
+        part.dataset['ann_file'] = _from_root(data, path)
     return lists
+
+
+def _from_root(data: DataFolder, path: Path) -> str:
+    """A path that a data set joins to its root.
+
+    The root may lead away from the folders of its text by a link.
+    """
+    near = os.path.relpath(path, data.root)
+    is_near = (data.root / near).resolve() == path.resolve()
+    if data.root.is_absolute() or not is_near:
+        return path.resolve().as_posix()
+    return Path(near).as_posix()
 
 
 def _coco_part(data: DataFolder, part: DataSplit) -> bytes:

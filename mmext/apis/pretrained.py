@@ -44,7 +44,7 @@ predict = mmext.from_pretrained('{name}')
 predict('IMAGE').plot('out.png')
 ```
 
-or `python tools/infer.py IMAGE --checkpoint FOLDER --out out`. The weights
+or `mmext infer IMAGE --checkpoint FOLDER --out out`. The weights
 are safetensors, the config is data; loading runs no code of this folder.
 
 ## Classes
@@ -182,6 +182,18 @@ def _card(model: nn.Module, name: str) -> str:
         )
         or 'None.',
     )
+
+
+def add_figures(folder: str | Path, metrics: Mapping[str, float]) -> None:
+    """Write the metrics of a test into the model card of a folder."""
+    card = Path(folder, 'README.md')
+    rows = '\n'.join(
+        f'| {_plain(name)} | {value:.4g} |' for name, value in metrics.items()
+    )
+    table = f'## Figures of its test\n\n| metric | value |\n|---|---|\n{rows}'
+    text = card.read_text(encoding='utf-8')
+    text = text.replace('\n## Classes\n', f'\n{table}\n\n## Classes\n', 1)
+    card.write_text(text, encoding='utf-8')
 
 
 def _plain(text: str) -> str:

@@ -1,8 +1,11 @@
 """Train and test the model of a config: prepare the run, then run it."""
 
 import os
+import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from io import StringIO
 from pathlib import Path
 
 import torch
@@ -13,6 +16,7 @@ from mmengine.fileio import dump
 from mmengine.logging import print_log
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
+from rich.console import Console
 
 from ..checks.config import (
     check_data_paths,
@@ -28,6 +32,9 @@ from ..utils.launcher_env import read_launcher_env
 from ..utils.safe_load import careful_readers, is_pretrained
 from ..utils.tensors import has_bfloat16
 from .views import wrap_test
+
+# Of the first process before the others say what it has said.
+_HEAD_START = 5.0
 
 
 def prepare_config(
@@ -237,6 +244,61 @@ def prepare_training(
     return cfg
 
 
+def _place(cfg: Config) -> tuple[int, int]:
+    """Rank of this process, and how many train."""
+    if cfg.launcher == 'none':
+        return 0, 1
+    env = read_launcher_env(cfg.launcher, os.environ)
+    return env.rank, env.world_size
+
+
+def has_errors(cfg: Config) -> bool:
+    """Print the errors that a config shows before anything is built.
+
+    Args:
+        cfg: What :func:`prepare_training` returned.
+
+    Returns:
+        Whether there are some. Each process finds that out for itself, so
+        that none waits for one that does not train.
+    """
+    # Not at the top: tests and libraries do without.
+    from ..checks.preflight import check_training
+
+    rank, world = _place(cfg)
+    text = StringIO()
+    console = Console(file=text, width=100_000, highlight=False)
+    good = check_training(cfg, world=world, console=console if rank else None)
+    if not good and rank:
+        # The first one says it before the launcher ends them all.
+        time.sleep(_HEAD_START)
+        sys.stderr.write(text.getvalue())
+    return not good
+
+
+def trained_checkpoint(cfg: Config, since: float = 0.0) -> Path | None:
+    """The best checkpoint of a training, or its last one.
+
+    Args:
+        cfg: What :func:`run_training` has trained.
+        since: When it began; the best one may be older if it was resumed.
+
+    Returns:
+        The file; None in all processes but the first.
+    """
+    folder = Path(cfg.work_dir)
+    if _place(cfg)[0]:
+        return None
+    times = {path.stat().st_mtime: path for path in folder.glob('best_*.pth')}
+    newest = max(times, default=0.0)
+    if newest and (cfg.get('resume') or newest >= since):
+        return times[newest]
+    last = folder / 'last_checkpoint'
+    if not last.is_file():
+        return None
+    return folder / Path(last.read_text().strip()).name
+
+
 def run_training(cfg: Config) -> None:
     """Train. Checkpoints and logs are in ``cfg.work_dir``.
 
@@ -391,7 +453,7 @@ def run_test(
                 evaluators=evaluators,
                 score_thr=score_thr,
                 about={
-                    'config': str(cfg.filename),
+                    'config': str(cfg.filename or 'of the checkpoint'),
                     'checkpoint': str(cfg.load_from),
                 },
             )

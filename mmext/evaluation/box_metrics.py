@@ -467,14 +467,19 @@ class CocoMetric(HostCocoMetric):
         ids = [item['img_id'] for item, _ in results]
         if self._coco_api is not None:
             ids += [*self._coco_api.cats, *self._coco_api.anns]
+        compute = HostCocoMetric.compute_metrics
         if (
-            self.use_mp_eval
-            or find_spec('faster_coco_eval') is None
-            or not all(isinstance(item, Integral) for item in ids)
+            not self.use_mp_eval
+            and find_spec('faster_coco_eval') is not None
+            and all(isinstance(item, Integral) for item in ids)
         ):
-            metrics = super().compute_metrics(results)
-        else:
-            metrics = FasterCocoMetric.compute_metrics(self, results)
+            compute = FasterCocoMetric.compute_metrics
+        # Of what pycocotools prints, the table is of use.
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            metrics = compute(self, results)
+        for line in printed.getvalue().splitlines():
+            if line.startswith(' Average'):
+                print(line)
         # `save_best='auto'` takes the first, which is not that of a class.
         names = sorted(metrics, key=lambda name: name.endswith('_precision'))
         return {name: metrics[name] for name in names}

@@ -6,10 +6,11 @@ import os
 import signal
 import sqlite3
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import Any, NoReturn
 
 from mmengine.config import Config, DictAction
@@ -74,6 +75,14 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
         '(default: %(default)s)',
     )
     add(
+        '--nproc',
+        type=int,
+        default=1,
+        metavar='N',
+        help='start N processes on this machine, one per GPU or, without '
+        'any, on the CPU (default: %(default)s)',
+    )
+    add(
         '--device',
         metavar='DEVICE',
         help='auto (GPU where there is one, else CPU), cpu, cuda or cuda:N '
@@ -128,6 +137,33 @@ def find_device(args: argparse.Namespace) -> str | None:
     return device
 
 
+def start_processes(
+    parser: argparse.ArgumentParser,
+    args: argparse.Namespace,
+    argv: Sequence[str] | None,
+) -> None:
+    """Start what ``--nproc`` asks for; they take the place of this process."""
+    if args.nproc < 1:
+        parser.error(f'--nproc must be at least 1, got {args.nproc}')
+    if args.nproc == 1 or args.launcher != 'none':
+        return
+    # For torchrun's parser, which sees all, it is short for one of its own.
+    own = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    own.add_argument('--nproc')
+    own.add_argument('--launcher')
+    argv = own.parse_known_args(argv)[1]
+    tool = Path(sys.argv[0]).resolve()
+    os.environ['PYTHON'] = sys.executable
+    os.execvp(
+        'bash',
+        [
+            *('bash', '-c', '. "$0"; launch "$@"'),
+            *(str(tool.parent / '_dist.sh'), tool.name),
+            *('1', str(args.nproc), *argv),
+        ],
+    )
+
+
 def hide_gpus(device: str | None) -> None:
     """Make sure that a run on the CPU leaves the GPUs of the machine alone.
 
@@ -154,8 +190,28 @@ def report_errors(
         parser.exit(2, f'{parser.prog}: error: {text}\n')
 
 
+def tool_command(name: str) -> str:
+    """How a tool is called, in the way in which this one was.
+
+    ``'mmext train'``, ``'python -m mmext train'`` or
+    ``'python tools/train.py'``.
+    """
+    program = os.environ.get('MMEXT_COMMAND')
+    if program:
+        return f'{program} {name}'
+    folder = Path(sys.argv[0]).parent
+    if not (folder / f'{name}.py').is_file():
+        folder = Path('tools')
+    return f'python {quote(str(folder / name))}.py'
+
+
 class ToolParser(argparse.ArgumentParser):
     """A parser that says what is wrong on one line, without the usage."""
+
+    def __init__(self, **options: Any):
+        if 'MMEXT_COMMAND' in os.environ:
+            options.setdefault('prog', tool_command(Path(sys.argv[0]).stem))
+        super().__init__(**options)
 
     def error(self, message: str) -> NoReturn:
         """End the tool with exit code 2."""

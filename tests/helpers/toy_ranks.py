@@ -26,7 +26,8 @@ import torch._dynamo
 from joblib.externals.loky import reusable_executor
 from torch import distributed as dist
 
-import mmext.apis.runs  # noqa: F401
+import mmext.apis.runs
+import mmext.checks.preflight  # noqa: F401
 from helpers import toy_training as toy
 from helpers.managed_kinds import managed_kinds
 from mmext.engine import init_process_group

@@ -83,6 +83,24 @@ def test_command_of_the_test():
     assert text.endswith('test.py c.py a.pth --launcher pytorch --out b')
 
 
+@pytest.mark.slow
+def test_nproc_of_the_tool_is_the_same_launch(tmp_path):
+    config = toy.write(tmp_path / 'cfg.py', toy.config())
+    done = subprocess.run(
+        [
+            *(sys.executable, '-m', 'mmext', 'train', '--nproc', '2'),
+            *('--work-dir', str(tmp_path / 'w'), '--', config),
+        ],
+        env=process_environ(),
+        text=True,
+        capture_output=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert '2 process(es) over gloo' in done.stdout
+    assert 'Warning' not in done.stdout + done.stderr
+
+
 @pytest.mark.parametrize(
     'args',
     [[], ['c.py'], ['c.py', 'two'], ['c.py', '0'], ['c.py', '--resume']],

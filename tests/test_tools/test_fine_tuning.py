@@ -112,7 +112,8 @@ def run(folder, *args, tool='train'):
 @pytest.fixture(scope='module')
 def shared(six):
     folder = six.folder / 'shared'
-    assert load_tool('share').main([str(six.checkpoint), str(folder)]) == 0
+    argv = [str(six.checkpoint), str(folder), '--no-test']
+    assert load_tool('share').main(argv) == 0
     return folder
 
 

@@ -16,7 +16,9 @@ from helpers.label_data import write_pairs
 from helpers.label_sets import CLASSES, clean
 from helpers.lint_findings import lint
 from helpers.new_configs import dataset_of, made, run
+from helpers.toy_ranks import load_tool
 from mmengine.config import Config
+from PIL import Image
 
 SMALL = 'mmext::co_dino/co_dino_r18_shapes.py'
 PIDNET = 'mmext::pidnet/pidnet_s_2xb6_120k_cityscapes.py'
@@ -257,17 +259,92 @@ def test_errors_of_labels_make_the_exit_code_1(
     assert 'tools/validate_labels.py my.py --fix DIR' in printed
 
 
-def test_commands_of_a_name_with_a_blank(voc, tmp_path, monkeypatch, capsys):
-    """Each parses as the tool's command line, with the file that was made."""
+def spoil(form: str, data: Path) -> None:
+    """Make errors in the labels, of which the repair is certain."""
+    if form == 'voc':
+        path = data / 'Annotations/train_0.xml'
+        text = re.sub('<xmax>.*?</xmax>', '<xmax>0</xmax>', path.read_text())
+        path.write_text(text)
+    elif form == 'masks':
+        # 3 is ignored, and nothing is said of 255.
+        path = data / 'masks/0.png'
+        pixels = np.array(Image.open(path))
+        pixels[0, 0] = 255
+        Image.fromarray(pixels).save(path)
+    else:
+        path = min(data.rglob('*.json'))
+        content = json.loads(path.read_text())
+        content['annotations'][0]['bbox'][2:] = [0, 0]
+        path.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize('form', ['voc', 'coco', 'coco without val', 'masks'])
+def test_fix_goes_on_with_repaired_copies(
+    form, voc, tmp_path, monkeypatch, capsys
+):
+    """All splits have copies, nothing of the user's is touched."""
     monkeypatch.chdir(tmp_path)
-    made(voc, Path('my config.py'), base=SMALL)
-    commands = capsys.readouterr().out.partition('Next:\n')[2].splitlines()
-    assert [shlex.split(line)[1:3] for line in commands[:2]] == [
-        ['tools/train.py', 'my config.py'],
-        ['tools/test.py', 'my config.py'],
-    ]
-    weights = 'work_dirs/my config/epoch_100.pth'
-    assert all(weights in shlex.split(line) for line in commands[1:])
+    # Processes that read files keep the folder in which they were started.
+    data, base, out = tmp_path / 'data', SMALL, tmp_path / 'my.py'
+    more = ('--fix', '--classes', *CLASSES)
+    if form == 'masks':
+        masks(data)
+        base, more = PIDNET, (*more, '--ignore-index', '3')
+    elif form == 'voc':
+        shutil.copytree(voc, data)
+    else:
+        in_form(voc, 'coco', data, CLASSES)
+        if form != 'coco':
+            max(data.rglob('*val*.json')).unlink()
+    spoil(form, data)
+    before = files_below(data)
+    made(data, out, *more, base=base)
+    printed = capsys.readouterr().out
+    assert 'label files were repaired, in copies of all in ' in printed
+    assert files_below(data) == before
+    check = load_tool('validate_labels').main
+    assert check([str(out), '--split', 'train', 'val']) == 0
+    # Again, over all of it.
+    with pytest.raises(SystemExit):
+        run(data, out, *more, '--no-check', base=base)
+    cfg = made(data, out, *more, '--overwrite', base=base)
+    assert len(dataset_of(cfg, 'train')) >= 2
+    assert 'my_fixed' in json.dumps(cfg.train_dataloader.dataset.to_dict())
+
+
+def test_fix_leaves_what_is_in_doubt(voc, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    data = tmp_path / 'voc'
+    shutil.copytree(voc, data)
+    path = data / 'Annotations/train_0.xml'
+    path.write_text(
+        re.sub('<name>.*?</name>', '<name>what</name>', path.read_text())
+    )
+    out = tmp_path / 'my.py'
+    made(data, out, '--fix', '--classes', *CLASSES, base=SMALL)
+    assert not (tmp_path / 'my_fixed').exists()
+    assert 'none is surely mended' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ('command', 'more', 'shown'),
+    [
+        ('', (), 'python tools/train.py'),
+        ('mmext', ('--gpus', '2'), 'mmext train'),
+    ],
+)
+def test_the_next_command(
+    command, more, shown, voc, tmp_path, monkeypatch, capsys
+):
+    """It is called as this one was, and parses, with the file's name."""
+    monkeypatch.chdir(tmp_path)
+    if command:
+        monkeypatch.setenv('MMEXT_COMMAND', command)
+    made(voc, Path('my config.py'), *more, base=SMALL)
+    last = capsys.readouterr().out.splitlines()[-1]
+    words = shlex.split(last.removeprefix('Next: '))
+    nproc = ['--nproc', '2'] if more else []
+    assert words == [*shown.split(), 'my config.py', *nproc]
 
 
 def test_wrong_input_is_one_line(voc, tmp_path, capsys):

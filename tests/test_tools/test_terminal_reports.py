@@ -69,7 +69,7 @@ CONFIGS = {
             '(no cost in a step)',
             '    or: set find_unused_parameters=True',
             'cost: in each step a walk',
-            '    fix: find_unused_parameters = True (tools/preflight.py ',
+            '    fix: find_unused_parameters = True (python tools/',
         ],
     ),
     'argument': (

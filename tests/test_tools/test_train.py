@@ -70,6 +70,47 @@ def test_wrong_input_is_one_line(tmp_path, capsys):
         assert error.count('\n') == 1
 
 
+def test_errors_of_the_config_stop_it_first(tmp_path, capsys):
+    """The same findings as of the preflight; those of a test do not count."""
+    main = load_tool('train').main
+    path = toy.write(tmp_path / 'cfg.py', toy.config())
+    work = tmp_path / 'w'
+    args = [path, '--work-dir', str(work), '--device', 'cpu']
+    wrong = ['--cfg-options', 'model.widht=4']
+    assert main([*args, *wrong]) == 2
+    printed = capsys.readouterr().err
+    assert f'Do not train with {path} yet: mend the error: ' in printed
+    assert 'error ARG001' in printed
+    assert 'rename it to width' in printed
+    assert not work.exists()
+    with pytest.raises(TypeError, match='widht'):
+        main([*args, *wrong, '--no-preflight'])
+    # No weights to begin from are needed to go on; nor is the test built.
+    test = [
+        *("test_dataloader={'dataset': {'type': 'None'}, 'batch_size': 1}",),
+        *('test_cfg={}', "test_evaluator={'type': 'ToyMetric'}"),
+    ]
+    assert main([*args, '--cfg-options', *test]) == 0
+    capsys.readouterr()
+    gone = ['--cfg-options', 'load_from=gone.pth', 'train_cfg.max_epochs=4']
+    assert main([*args, '--resume', *gone]) == 0
+    *_, last = capsys.readouterr().out.splitlines()
+    assert last == (
+        f'Next: python tools/share.py {work}/epoch_4.pth {work}/shared '
+        '--no-test'
+    )
+
+
+@pytest.mark.slow
+def test_errors_of_the_config_stop_all_processes(tmp_path):
+    """None waits for one that does not train; the first one says it."""
+    path = toy.write(tmp_path / 'cfg.py', toy.config())
+    args = [path, '--work-dir', tmp_path / 'w', '--cfg-options', 'model.a=4']
+    ranks = start_ranks(args, 2, tmp_path / 'out')
+    assert ranks.wait(60) == [2, 2]
+    assert 'error ARG001' in ranks.output(0)
+
+
 def test_only_damaged_checkpoints_are_one_line(tmp_path, capsys):
     path = toy.write(tmp_path / 'cfg.py', toy.config())
     main = load_tool('train').main

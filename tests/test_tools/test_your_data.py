@@ -17,7 +17,7 @@ SMALLER = {
     'epoch_8': 'epoch_1',
     '--from-val 20': '--from-val 2',
     # A model of one epoch is sure of nothing.
-    'tools/infer.py': 'tools/infer.py --score-thr 0.001',
+    'mmext infer': 'mmext infer --score-thr 0.001',
 }
 
 
@@ -47,9 +47,8 @@ def test_every_command_of_the_page(checkout, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     used = set()
     for number, line in enumerate(lines):
-        python, tool, *argv = shlex.split(line)
-        assert python == 'python'
-        name = Path(tool).stem
+        program, name, *argv = shlex.split(line)
+        assert program == 'mmext'
         used.add(name)
         ranks = start_ranks(argv, 1, tmp_path / f'out{number}', tool=name)
         assert ranks.wait() == [0], f'{line}\n{ranks.output()}'
@@ -62,9 +61,11 @@ def test_every_command_of_the_page(checkout, tmp_path, monkeypatch):
         'share',
     }
     run = tmp_path / 'work_dirs/shapes'
-    report = json.loads((run / 'report/report.json').read_text())
+    report = json.loads((run / 'shared_report/report.json').read_text())
     assert report['task'] == 'detection'
-    assert (run / 'report/report.html').is_file()
+    assert (run / 'shared_report/report.html').is_file()
+    card = (run / 'shared/README.md').read_text()
+    assert re.search(r'\| coco/bbox\\_mAP \| [0-9.e-]+ \|', card)
     assert [*run.glob('best_coco_bbox_mAP_epoch_*.pth')]
     assert (run / 'model.onnx').is_file()
     # The folder that is shared predicts what the checkpoint does.

@@ -2,10 +2,11 @@
 
 from .ranks import WorldResult
 from .report import PreflightReport
-from .run import check_config
+from .run import check_config, check_training
 
 __all__ = [
     'PreflightReport',
     'WorldResult',
     'check_config',
+    'check_training',
 ]

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from ...utils.cli import tool_command
 from ..config import DELETE
 from ..ddp import Outcome, SyncSettings
 from ..findings import (
@@ -297,7 +298,7 @@ def verdict_of(report: PreflightReport) -> str:
         if errors[1:]:
             number = f'{len(errors)} errors'
         fixes = sum(bool(finding.options) for finding in errors)
-        tool = f'tools/preflight.py {quote(name)} --fix'
+        tool = f'{tool_command("preflight")} {quote(name)} --fix'
         after = f'; {tool} can mend {fixes} of {len(errors)}' if fixes else ''
         return (
             f'Do not train with {name} yet: mend {number}: '
@@ -336,7 +337,7 @@ def _print_finding(
     rule = finding.names and rules_of('label_check').get(finding.rule)
     # Label files of YOLO are not repaired.
     fixed = rule and rule.fix and not finding.names[0].endswith('.txt')
-    tool = f'python tools/validate_labels.py {quote(config)}'
+    tool = f'{tool_command("validate_labels")} {quote(config)}'
     lines = [
         ('    names: ', names),
         ('    with batches: ', ', '.join(finding.batches)),
@@ -350,7 +351,7 @@ def _print_finding(
         if text:
             terminal.print_text(console, text, label)
     for text in _changes(finding.options):
-        text += ' (tools/preflight.py --fix writes it)'
+        text += f' ({tool_command("preflight")} --fix writes it)'
         terminal.print_text(console, text, '    fix: ')
 
 
@@ -459,7 +460,7 @@ def print_report(
         _print_finding(console, finding, report.config, verbose)
     console.print()
     fixes = sum(bool(finding.options) for finding in report.findings)
-    tool = 'tools/preflight.py --fix'
+    tool = f'{tool_command("preflight")} --fix'
     after = f'; {fixes} with a fix, which {tool} writes' if fixes else ''
     terminal.print_counts(
         console, (finding.severity for finding in report.findings), after

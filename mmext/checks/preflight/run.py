@@ -271,6 +271,45 @@ def check_config(
     )
 
 
+def check_training(
+    cfg: Config, *, world: int = 1, console: Console | None = None
+) -> bool:
+    """Print the errors that a config shows before anything is built.
+
+    For a training that is about to begin, in a second. What only a test
+    reads is passed by, and so are the environment, which the launcher
+    checks, and ``load_from`` where the work dir has what is resumed.
+
+    Args:
+        cfg: The config; it is not changed.
+        world: Processes that train.
+        console: Where to print; by default standard error.
+
+    Returns:
+        Whether there is no error.
+    """
+    cfg, listed = cfg.copy(), []
+    if cfg.get('resume'):
+        cfg.load_from = None
+    # What cannot be looked at stops no training.
+    with catch_errors(listed, 'the preflight'):
+        listed += lint_config(cfg, environ={}, world=world)
+    errors = [
+        finding
+        for finding in listed
+        if finding.severity is Severity.ERROR
+        and not finding.key.startswith(('test_', 'tta_'))
+    ]
+    if errors:
+        report = PreflightReport(
+            config=str(cfg.filename or 'the config'),
+            findings=sort_findings(errors),
+        )
+        console = console or terminal.make_console(stderr=True)
+        print_report(report, console)
+    return not errors
+
+
 def _check_arguments(
     batches: Sequence[str],
     steps: int,

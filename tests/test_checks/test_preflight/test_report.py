@@ -103,11 +103,11 @@ def test_terminal_has_all_parts():
         'head.6.weight and head.7.weight',
         'with batches: empty',
         'remedy: use them',
-        'fix: find_unused_parameters = True (tools/preflight.py --fix writes '
-        'it)',
+        'fix: find_unused_parameters = True (python tools/preflight.py --fix '
+        'writes it)',
         'note KEY001: nobody reads [this]',
         '1 error, 0 warnings, 1 note; 1 with a fix, which '
-        'tools/preflight.py --fix writes',
+        'python tools/preflight.py --fix writes',
     ):
         assert part in text
     assert 'head.5.weight and 2 more (--verbose names all)' in text_of(
@@ -120,7 +120,7 @@ def test_the_verdict_is_first_and_the_worst_is_last():
     assert lines[0] == (
         'Do not train with configs/a.py yet: mend the error: a parameter '
         'never gets a gradient (DDP001) at configs/a.py:12; '
-        'tools/preflight.py configs/a.py --fix can mend 1 of 1.'
+        'python tools/preflight.py configs/a.py --fix can mend 1 of 1.'
     )
     text = '\n'.join(lines)
     assert text.index('KEY001') < text.index('error DDP001')
