@@ -19,7 +19,8 @@ for version in 3.10 3.13; do
     rm -rf "$env"
     "$python" -m venv "$env"
     "$env/bin/python" -W error -m compileall -q -f mmext tools tests configs
-    PIP_CONSTRAINT=constraints.txt "$env/bin/python" -m pip install -q \
+    PIP_CONSTRAINT=${CONSTRAINTS-constraints.txt} \
+        "$env/bin/python" -m pip install -q \
         --disable-pip-version-check onedl-mmengine opencv-python-headless \
         msgspec rich joblib kornia-rs Jinja2 Pillow pycocotools
     data=$env/shapes

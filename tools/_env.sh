@@ -3,12 +3,15 @@
 #
 # The environment is .venv in the checkout. Its mark file says who made it and
 # from what; the mark reads "finished" only after the last check passed, so an
-# environment that was interrupted is made again.
+# environment that was interrupted is made again. Two variables: PYTHON, the
+# interpreter for it, and CONSTRAINTS, a file with the versions to install; if
+# that is set and empty, they are the newest ones that setup.cfg allows.
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 VENV=$ROOT/.venv
 MARK=$VENV/mmext-env.txt
 LOGS=$ROOT/work_dirs/logs
+CONSTRAINTS=${CONSTRAINTS-constraints.txt}
 CANDIDATES=(python3.11 python3.12 python3.13 python3.10 python3 python)
 SECONDS=0
 STEP='start'
@@ -57,8 +60,8 @@ EOF
 }
 
 env_key() {  # what the environment is made from
-    cat constraints.txt setup.cfg setup.py pyproject.toml mmext/version.py |
-        cksum
+    cat "${CONSTRAINTS:-/dev/null}" setup.cfg setup.py pyproject.toml \
+        mmext/version.py | cksum
     printf '%s %s\n' "${PYTHON:-any python}" "$ROOT"
 }
 
@@ -88,18 +91,19 @@ make_env() {
     echo unfinished >"$MARK"
     logged venv 'see the log; on Debian and Ubuntu: apt-get install python3-venv' \
         "$python" -m venv "$VENV"
-    say '    installing the pinned packages (constraints.txt), a minute or two'
+    say "    installing the packages (${CONSTRAINTS:-newest versions}), a minute or two"
     # Also in force for the builds of the packages that come as sources; newer
     # pips want the second name for that.
-    PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \
+    PIP_CONSTRAINT=$CONSTRAINTS PIP_BUILD_CONSTRAINT=$CONSTRAINTS \
         logged install 'check the network and the free disk space (2 GB, with a CUDA build of torch 8 GB), then run this again' \
         "$VENV/bin/python" -m pip install --disable-pip-version-check \
         --no-input --progress-bar off -e '.[test]'
     if ! "$VENV/bin/python" -c 'import cv2' >/dev/null 2>&1; then
         say '    OpenCV finds no libGL here: laying its headless build over it'
-        logged headless 'install libGL (Debian, Ubuntu: apt-get install libgl1 libglib2.0-0)' \
+        PIP_CONSTRAINT=$CONSTRAINTS logged headless \
+            'install libGL (Debian, Ubuntu: apt-get install libgl1 libglib2.0-0)' \
             "$VENV/bin/python" -m pip install --no-input --force-reinstall \
-            --no-deps -c constraints.txt opencv-python-headless
+            --no-deps opencv-python-headless
     fi
     logged imports 'see the log; a half-installed environment is made again by the next run' \
         check_imports

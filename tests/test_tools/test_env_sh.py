@@ -83,8 +83,9 @@ def test_what_makes_it_anew(finished: Path, name: str, content: str | None):
     assert not is_ready(finished)
 
 
-def test_another_python_or_place_makes_it_anew(finished: Path):
+def test_other_settings_or_another_place_make_it_anew(finished: Path):
     assert not is_ready(finished, PYTHON=sys.executable)
+    assert not is_ready(finished, CONSTRAINTS='')
     moved = finished.rename(finished.with_name('moved'))
     assert not is_ready(moved)
 

@@ -1,5 +1,7 @@
 """The result of a preflight: as data, as JSON, in a terminal and as a page."""
 
+import platform
+import sys
 from collections.abc import Sequence
 from shlex import quote
 from typing import Any
@@ -10,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ...utils.cli import tool_command
+from ...version import __version__
 from ..config import DELETE
 from ..ddp import Outcome, SyncSettings
 from ..findings import (
@@ -31,6 +34,17 @@ _MAX_NAMES = 6
 _MAX_LOSSES = 6
 # With few findings, there is room for all names on the page.
 _OPEN = 8
+_HOSTS = ('torch', 'mmengine', 'mmcv', 'mmdet', 'mmseg', 'mmpretrain')
+
+
+def _versions() -> dict[str, str]:
+    """Of Python, of mmext, and of what is loaded of its hosts."""
+    loaded = [name for name in _HOSTS if name in sys.modules]
+    return {
+        'python': f'{platform.python_version()}, {platform.platform()}',
+        'mmext': __version__,
+        **{name: str(sys.modules[name].__version__) for name in loaded},
+    }
 
 
 class BatchReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +98,7 @@ class PreflightReport(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         schema_version: Of the JSON form; it grows when a field changes
             meaning.
+        versions: Of Python and the packages.
         config: File, as it was given.
         task: ``'detection'``, ``'semantic'``, ...; empty if no model could
             be built.
@@ -101,6 +116,7 @@ class PreflightReport(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     schema_version: int = 1
+    versions: dict[str, str] = msgspec.field(default_factory=_versions)
     config: str
     task: str = ''
     trainable: int = 0

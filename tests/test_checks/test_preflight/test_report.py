@@ -5,9 +5,11 @@ import json
 
 import msgspec
 import pytest
+import torch
 from helpers.preflight_reports import sample_report
 from rich.console import Console
 
+import mmext
 from mmext.checks.findings import Finding, Location, Severity
 from mmext.checks.preflight.report import (
     print_report,
@@ -31,6 +33,10 @@ def test_json():
     report = sample_report(verdicts=None, world=None)
     written = json.loads(report_json(report))
     assert written['schema_version'] == 1
+    assert written['versions'].items() >= {
+        ('mmext', mmext.__version__),
+        ('torch', torch.__version__),
+    }
     first = written['findings'][0]
     assert (first['rule'], first['severity'], first['line']) == (
         'DDP001',
