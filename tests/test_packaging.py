@@ -35,6 +35,7 @@ SOURCES = (
     'constraints.txt',
     'docs',
     'mmext',
+    'mkdocs.yml',
     'model-index.yml',
     'pyproject.toml',
     'ruff.toml',
