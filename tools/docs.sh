@@ -14,22 +14,24 @@ cd "$ROOT"
 unset PYTHONPATH PYTHONHOME
 export PYTHONNOUSERSITE=1
 ENV=$ROOT/work_dirs/docs_env
-key=$(cat constraints.txt setup.cfg | cksum)
 
 step 'Environment (work_dirs/docs_env)'
-if [ "$(cat "$ENV/made_from.txt" 2>/dev/null)" != "$key" ]; then
-    python=$(find_python)
-    "${python:-false}" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
-        die 'no Python 3.11 to 3.13' 'name one: PYTHON=/path/to/python bash tools/docs.sh'
-    rm -rf "$ENV"
-    logged docs_venv 'see the log' "$python" -m venv "$ENV"
-    "$ENV/bin/python" - >"$ENV/requirements.txt" <<'PY'
+python=$(find_python)
+"${python:-false}" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || die \
+    'no Python 3.11 to 3.13' 'name one: PYTHON=/path/to/python bash tools/docs.sh'
+wanted=$("$python" - <<'EOF'
 from configparser import ConfigParser
 
 setup = ConfigParser()
 setup.read('setup.cfg')
 print(setup['options.extras_require']['docs'].strip())
-PY
+EOF
+)
+key=$(printf '%s' "$wanted" | cat - constraints.txt | cksum)
+if [ "$(cat "$ENV/made_from.txt" 2>/dev/null)" != "$key" ]; then
+    rm -rf "$ENV"
+    logged docs_venv 'see the log' "$python" -m venv "$ENV"
+    printf '%s\n' "$wanted" >"$ENV/requirements.txt"
     logged docs_install 'check the network, then run this again' \
         "$ENV/bin/python" -m pip install --disable-pip-version-check \
         --no-input --progress-bar off -c constraints.txt \
@@ -37,7 +39,7 @@ PY
     echo "$key" >"$ENV/made_from.txt"
 fi
 
-# The lifecycle of the generator is known: see CONTRIBUTING.md.
+# See CONTRIBUTING.md.
 export NO_MKDOCS_2_WARNING=1
 if [ "${1:-build}" = serve ]; then
     exec "$ENV/bin/mkdocs" serve
