@@ -43,6 +43,10 @@ def on_files(files, config):
         package = name if name == 'mmext' else f'mmext.{name}'
         uri = f'api/{name}.md'
         text = f'# {package}\n\n::: {package}\n'
+        source = ROOT.joinpath(*package.split('.'), '__init__.py').read_text()
+        if '__all__ = [*' in source:  # names that are imported when asked for
+            names = re.findall(r'\b(\w+) as \1\b', source)
+            text += f'    options:\n      members: [{", ".join(names)}]\n'
         files.append(File.generated(config, uri, content=text))
     waiting = ['CHANGELOG.md', 'CONTRIBUTING.md']
     for file in files.documentation_pages():
