@@ -45,8 +45,11 @@ def on_files(files, config):
         text = f'# {package}\n\n::: {package}\n'
         source = ROOT.joinpath(*package.split('.'), '__init__.py').read_text()
         if '__all__ = [*' in source:  # names that are imported when asked for
-            names = re.findall(r'\b(\w+) as \1\b', source)
+            names = sorted(re.findall(r'\b(\w+) as \1\b', source))
             text += f'    options:\n      members: [{", ".join(names)}]\n'
+        if name == 'checks':  # a function with the name of its module
+            text += '\n::: mmext.checks.device.rehearse.rehearse\n'
+            text += '    options:\n      show_root_heading: true\n'
         files.append(File.generated(config, uri, content=text))
     waiting = ['CHANGELOG.md', 'CONTRIBUTING.md']
     for file in files.documentation_pages():
