@@ -8,9 +8,12 @@ import re
 from pathlib import Path
 from posixpath import dirname, join, normpath, relpath
 
+from markdown.extensions.toc import slugify
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).resolve().parents[1]
+# A link that is called by the name of its file.
+NAMED = re.compile(r'\[[\w/]+\.md\](?=\(([^)#\s]+\.md)(?:#([^)]*))?\))')
 LINK = re.compile(r'(\]\()((?:\.\.?/|configs/|docs/|tests/)[^)#\s]*)')
 
 CODE = '---\nsearch:\n  exclude: true\n---\n\n# {}\n\n```python\n{}```\n'
@@ -71,8 +74,16 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown, page, config, files):
-    """Let links to files of the checkout lead to their copies."""
+    """Call linked pages by their titles; let links lead to copies of files."""
     uri = page.file.src_uri
+
+    def call(match):
+        path = ROOT / dirname(_source(uri)) / match[1]
+        if not path.is_file():
+            return match[0]
+        titles = re.findall('^#+ (.*)', path.read_text(), re.MULTILINE)
+        named = {slugify(title, '-'): title for title in titles}
+        return f'[{named.get(match[2], titles[0])}]'
 
     def turn(match):
         path = normpath(join(dirname(_source(uri)), match[2]))
@@ -80,7 +91,7 @@ def on_page_markdown(markdown, page, config, files):
             return match[0]
         return match[1] + relpath(_place(path), dirname(uri) or '.')
 
-    return LINK.sub(turn, markdown)
+    return LINK.sub(turn, NAMED.sub(call, markdown))
 
 
 def on_page_content(html, page, config, files):
