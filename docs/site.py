@@ -5,6 +5,7 @@ a page of it, if it is Markdown or Python, else the file itself.
 """
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from posixpath import dirname, join, normpath, relpath
 
@@ -21,18 +22,18 @@ CODE = '---\nsearch:\n  exclude: true\n---\n\n# {}\n\n```python\n{}```\n'
 ROLE = re.compile(r':(?:py:)?\w+:<code>(~?)([\w.]+)</code>')
 
 
-def _place(path):
+def _place(path: str) -> str:
     """Where a file of the checkout is in the site."""
     path = path.removeprefix('docs/')
     return f'{path}.md' if path.endswith('.py') else path
 
 
-def _source(uri):
+def _source(uri: str) -> str:
     """Where a page of the site is in the checkout."""
     return f'docs/{uri}' if (ROOT / 'docs' / uri).is_file() else uri
 
 
-def _targets(source, text):
+def _targets(source: str, text: str) -> Iterator[str]:
     for link in LINK.findall(text):
         path = normpath(join(dirname(source), link[1]))
         if (ROOT / path).is_file():
