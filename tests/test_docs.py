@@ -3,13 +3,15 @@
 import multiprocessing
 import os
 import re
+import shlex
 import subprocess
 import sys
 from configparser import ConfigParser
-from itertools import chain
 from pathlib import Path
 
 import pytest
+import yaml
+from helpers.toy_ranks import load_tool
 from mmengine.config import Config
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -104,23 +106,78 @@ def test_every_extra_that_is_named_is_there():
     assert named <= set(setup['options.extras_require'])
 
 
-def test_readme_names_every_extra():
+def test_every_extra_is_explained():
     setup = ConfigParser()
     setup.read(ROOT / 'setup.cfg')
-    text = (ROOT / 'README.md').read_text()
+    text = (ROOT / 'docs' / 'install.md').read_text()
     extras = set(setup['options.extras_require'])
     assert extras == {name for name in extras if f'`{name}`' in text}
 
 
+def _tool_of(words: list[str]) -> tuple[str, list[str]] | None:
+    """Name and arguments of a tool, if the command is one."""
+    words = words[words[:1] in (['python'], ['bash']) :]
+    if words[:1] == ['mmext'] and words[1:]:
+        return words[1], words[2:]
+    match = re.fullmatch(r'tools/(\w+)\.(?:py|sh)', words[0] if words else '')
+    return (match[1], words[1:]) if match else None
+
+
 @pytest.mark.parametrize('code', SHELL)
-def test_commands_have_files_and_flags_that_exist(code: str):
-    sources = chain(*((ROOT / f).rglob('*.py') for f in ('mmext', 'tools')))
-    known = '\n'.join(path.read_text() for path in sources)
+def test_commands_parse(code: str):
+    """Files are there, and the parser of the tool takes the arguments."""
     for command in code.replace('\\\n', ' ').splitlines():
-        words = command.split('#')[0].split()
+        command = re.split(r' [|>&] ', command.replace('$(seq', 'seq'))[0]
+        words = shlex.split(command, comments=True)
         for word in words:
             if word.startswith(('tools/', 'configs/', 'tests/')):
                 assert (ROOT / word).exists(), f'{word} in: {command}'
-            if word.startswith('--') and 'tools/' in command:
-                flag = f"'{word.split('=')[0]}'"
-                assert flag in known, f'{flag} in: {command}'
+        name, argv = _tool_of(words) or ('', [])
+        if name in ('dist_train', 'dist_test'):
+            name = name.removeprefix('dist_')
+            argv = [word for word in argv if not word.isdigit()]
+        if (ROOT / f'tools/{name}.py').is_file():
+            load_tool(name).make_parser().parse_args(argv)
+        else:
+            assert not name or (ROOT / f'tools/{name}.sh').is_file(), command
+
+
+@pytest.mark.parametrize('page', PAGES, ids=lambda page: page.name)
+def test_options_in_the_text_are_there(page: Path):
+    """`tools/train.py CONFIG --amp` in a line or in a row of a table."""
+    for line in re.sub(r'```.*?```', '', page.read_text(), flags=re.S).split(
+        '\n\n' if page.name != 'tools.md' else '\n'
+    ):
+        spans = re.findall(r'`([^`]+)`', line)
+        for span in spans:
+            name, argv = _tool_of(span.split()) or ('', [])
+            if not (ROOT / f'tools/{name}.py').is_file():
+                continue
+            if page.name == 'tools.md':  # the row is about this tool
+                argv = ' '.join(spans).split()
+            known = load_tool(name).make_parser()._option_string_actions
+            options = {word for word in argv if word.startswith('--')}
+            assert options <= set(known), span
+
+
+def test_every_page_is_in_the_site():
+    site = yaml.safe_load((ROOT / 'mkdocs.yml').read_text())
+    named = re.findall(r"'([\w/]+\.md)'", str(site['nav']))
+    assert len(named) == len(set(named))
+    pages = {page.name for page in ROOT.glob('docs/*.md')}
+    assert pages == {name for name in named if (ROOT / 'docs' / name).exists()}
+
+
+def test_model_zoo_has_the_published_figures():
+    zoo = (ROOT / 'docs' / 'model_zoo.md').read_text()
+    rows = dict(re.findall(r'^\| `(\w+)` \|.*?\| (.*?) \|', zoo, re.MULTILINE))
+    published = {
+        model['Name']: model['Results'][0]['Metrics']
+        for path in ROOT.glob('configs/*/metafile.yml')
+        for model in yaml.safe_load(path.read_text())['Models']
+        if 'Weights' in model
+    }
+    assert len(published) == 10
+    for name, metrics in published.items():
+        ((metric, value),) = metrics.items()
+        assert rows[name] == f'{metric} {value}'

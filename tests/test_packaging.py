@@ -38,6 +38,7 @@ SOURCES = (
     'constraints.txt',
     'docs',
     'mmext',
+    'mkdocs.yml',
     'model-index.yml',
     'pyproject.toml',
     'ruff.toml',

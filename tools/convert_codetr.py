@@ -2,7 +2,7 @@
 
 Writes the weights with mmext's names. Loading a checkpoint does the same in
 memory, so it is only needed for other readers of the file. What the keys of
-their configs are called in mmext is listed in docs/co_dino.md.
+their configs are called in mmext is listed in docs/co_detr_configs.md.
 """
 
 import argparse

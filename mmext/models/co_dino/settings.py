@@ -185,8 +185,8 @@ def check_named_cfg(
     if not isinstance(cfg, Mapping):
         raise TypeError(
             f'{name} must be a dict keyed by head, got '
-            f'{type(cfg).__name__}; docs/co_dino.md lists what the keys of '
-            'the public CO-DETR configs are called here'
+            f'{type(cfg).__name__}; docs/co_detr_configs.md lists what the '
+            'keys of the public CO-DETR configs are called here'
         )
     _check_keys(cfg, set(known), name)
     for head, settings in cfg.items():

@@ -159,7 +159,8 @@ def test_wrong_settings_are_refused(changes, message):
     [
         (
             {'train_cfg': [{}, {}]},
-            r'train_cfg must be a dict keyed by head, got list; .*co_dino\.md',
+            'train_cfg must be a dict keyed by head, got list; '
+            r'.*co_detr_configs\.md',
         ),
         (
             train_cfg(roi_head=3),
