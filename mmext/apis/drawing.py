@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cv2
 import numpy as np
 from mmdet.datasets.transforms import LoadAnnotations
 from mmengine.config import Config
 from mmengine.registry import DATASETS, DefaultScope
+from mmengine.structures import BaseDataElement
 
 from ..checks.config import check_data_paths
 from ..utils.draw import (
@@ -28,9 +29,6 @@ from ..utils.draw import (
     title_bar,
 )
 from ..utils.safe_load import careful_readers
-
-if TYPE_CHECKING:
-    from .infer import Detections, Prediction, Segmentation
 
 
 @dataclass(frozen=True)
@@ -156,7 +154,7 @@ _TINT = 0.55
 
 
 def draw_prediction(
-    prediction: 'Prediction',
+    prediction: BaseDataElement,
     *,
     truth: GroundTruth | None = None,
     side: int | None = None,
@@ -189,8 +187,8 @@ def draw_prediction(
 
 
 def _draw_objects(
-    prediction: 'Detections',
-    objects: 'Detections | GroundTruth',
+    prediction: BaseDataElement,
+    objects: BaseDataElement | GroundTruth,
     side: int | None,
 ) -> np.ndarray:
     """Predicted or annotated objects on the image of a prediction."""
@@ -210,7 +208,7 @@ def _draw_objects(
 
 
 def _draw_classes(
-    prediction: 'Segmentation',
+    prediction: BaseDataElement,
     truth: GroundTruth | None,
     side: int | None,
 ) -> np.ndarray:
@@ -228,7 +226,7 @@ def _draw_classes(
     )
 
 
-def draw_frame(prediction: 'Detections | Segmentation') -> np.ndarray:
+def draw_frame(prediction: BaseDataElement) -> np.ndarray:
     """As :func:`draw_prediction`, at the size of the image.
 
     The legend of a segmentation is in a corner.
