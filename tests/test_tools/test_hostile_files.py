@@ -209,7 +209,8 @@ def test_switch_in_the_config(tmp_path, trap, run):
     assert code == 0, output
     assert trap.is_dir()
     assert 'is trusted: it is read with what it may run' in output
-    code, output = run('train', dict(changes, trust_checkpoint='yes'))
+    changes['trust_checkpoint'] = 'yes'
+    code, output = run('train', changes, '--no-preflight')
     assert code > 0
     assert "trust_checkpoint must be True or False, got 'yes'" in output
 

@@ -291,8 +291,9 @@ def check_training(
     cfg, listed = cfg.copy(), []
     if cfg.get('resume'):
         cfg.load_from = None
+    careful = careful_readers(cfg.get('trust_checkpoint') is True)
     # What cannot be looked at stops no training.
-    with catch_errors(listed, 'the preflight'):
+    with careful, catch_errors(listed, 'the preflight'):
         listed += lint_config(cfg, environ={}, world=world)
     errors = [
         finding

@@ -292,7 +292,7 @@ def loaded_twice(subject: Subject) -> Iterator[Finding]:
     title='a weights file may run code when it is read',
     severity=Severity.ERROR,
     remedy='get the weights from their source; if you trust the file, set '
-    'trust_checkpoint = True',
+    'trust_checkpoint = True, or give --trust-checkpoint',
 )
 def runs_code(subject: Subject) -> Iterator[Finding]:
     """Types in a checkpoint that are not plain data."""
