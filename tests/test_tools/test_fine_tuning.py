@@ -207,3 +207,17 @@ def test_share_says_what_is_wrong_in_one_line(tmp_path, capsys):
     assert "existing file, got 'none.pth'" in error
     assert error.count('\n') == 1
     assert not Path(new).exists()
+
+
+def test_share_without_the_data_of_its_test_writes_nothing(
+    six, tmp_path, capsys
+):
+    new = tmp_path / 'new'
+    gone = f'data_root={tmp_path}/gone'
+    argv = [str(six.checkpoint), str(new), '--cfg-options', gone]
+    with pytest.raises(SystemExit) as info:
+        load_tool('share').main(argv)
+    assert info.value.code == 2
+    error = capsys.readouterr().err
+    assert error.endswith('; --no-test writes the folder without a test\n')
+    assert not new.exists()
