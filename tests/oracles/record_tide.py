@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from tidecv import TIDE, Data
 
 NUM_CLASSES = 14
 NUM_IMAGES = 50
@@ -59,6 +58,9 @@ def made_up(rng):
 
 def main():
     objects, boxes = made_up(np.random.default_rng(38))
+    # Not at the top: pytest imports this file, without the package.
+    from tidecv import TIDE, Data
+
     truth, told = Data('truth'), Data('told')
     for image in range(NUM_IMAGES):
         truth.add_image(image, str(image))

@@ -138,6 +138,9 @@ def test_it_is_refused_at_the_first_step(tmp_path):
     codes, _ = train(tmp_path, 1)
     assert codes == [0]
     codes, ranks = train(tmp_path, 2)
+    assert codes == [2, 2]
+    assert 'error IGN008' in ranks.output(0)
+    codes, ranks = train(tmp_path, 2, '--no-preflight')
     assert codes == [1, 1]
     for rank in range(2):
         assert 'TypeError: ToyGAN has a method of its own, train_step' in (

@@ -45,6 +45,7 @@ def test_uneven_validation_and_training_by_iterations_work(tmp_path):
         tmp_path,
         train_dataloader=uneven(),
         train_cfg=dict(by_epoch=False, max_iters=7, val_interval=3),
+        param_scheduler=None,
         val_dataloader=loader,
     )
     assert ranks.codes == [0, 0], ranks.output(0) + ranks.output(1)

@@ -293,7 +293,7 @@ def passed_over(subject: Subject) -> Iterator[Finding]:
     if model is None and section is not None:
         # Its class, if that is known.
         model = subject.component(section)
-    if subject.is_flexible or model is None:
+    if subject.is_flexible or model is None or subject.world == 1:
         return
     kind = model if isinstance(model, type) else type(model)
     names = bypassed_methods(model, wrapper)
