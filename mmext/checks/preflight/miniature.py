@@ -303,10 +303,11 @@ class _Run:
         if split == 'train':
             yield from self._made_up(split)
         for batch in give(split):
-            if not self._has_time(split, batch):
+            part = self._in_time(split, batch)
+            if part is None:
                 self.pictures = ''
                 break
-            yield batch
+            yield part
         if split == 'train':
             # For iterations that there is no other batch for.
             yield from self._made_up(split) or give(split)
@@ -341,19 +342,28 @@ class _Run:
                 return [fake_batch(recipe, 'normal', batch_size=size)]
         return []
 
-    def _has_time(self, split: str, batch: Any) -> bool:
-        """Whether a batch will be through before the time is over."""
-        needed = self.pace * _pixels(batch)
-        if split != 'train':
-            needed *= _OF_STEP
+    def _in_time(self, split: str, batch: Any) -> Any | None:
+        """A batch that is through before the time is over; None for none.
+
+        Where the whole one would take too long, it has the fewest samples.
+        """
         left = max(self.end - time.monotonic(), 0)
-        if needed <= left:
-            return True
+        parts = [batch]
+        if isinstance(batch, Mapping) and all(
+            isinstance(value, list | tuple) for value in batch.values()
+        ):
+            parts.append({k: v[: self.least] for k, v in batch.items()})
+        for part in parts:
+            needed = self.pace * _pixels(part)
+            if split != 'train':
+                needed *= _OF_STEP
+            if needed <= left:
+                return part
         self.result.not_done.append(
             f'nothing was run with data of {split}_dataloader: a batch takes '
             f'about {needed:.0f} s, and {left:.0f} s are left of --miniature'
         )
-        return False
+        return None
 
     # The run ----------------------------------------------------------------
 

@@ -202,6 +202,19 @@ def test_what_takes_too_long_is_said(check, shapes):
     assert any('--miniature' in text for text in report['not_done'])
 
 
+def test_fewer_samples_of_a_batch_that_takes_too_long(
+    check, shapes, monkeypatch
+):
+    monkeypatch.setattr(
+        'mmext.checks.preflight.miniature._pixels',
+        lambda batch: 10**9 if len(batch['inputs']) == 4 else 1,
+    )
+    text = 'train_dataloader = dict(batch_size=4)'
+    argv = ['--cfg-options', f'data_root={shapes}']
+    code, report = check(text, *argv, base=SHAPES)
+    assert (code, report['not_done']) == (0, [])
+
+
 def test_pictures_of_several_sizes_in_a_validation_batch(check, shapes):
     """The batch of a validation is collated from the smallest and largest."""
     path = next((shapes / 'img_dir' / 'val').iterdir())
