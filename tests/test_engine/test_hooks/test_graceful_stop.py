@@ -164,6 +164,8 @@ def test_during_a_validation(tmp_path, world_size, stage, at, by_epoch):
         changes |= dict(
             train_cfg=dict(by_epoch=False, max_iters=12, val_interval=4),
             log_processor=dict(by_epoch=False),
+            # Of epochs, which the preflight of a training refuses.
+            param_scheduler=None,
         )
     run(
         folder,
