@@ -75,12 +75,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     cfg = report_errors(parser, prepare)
     from mmext.engine import UnusableCheckpointError
 
-    try:
-        run_test(
-            cfg, out=args.out, report=args.report, score_thr=args.score_thr
-        )
-    except UnusableCheckpointError as error:
-        parser.exit(2, f'{parser.prog}: error: {error}\n')
+    run = partial(
+        run_test,
+        cfg,
+        out=args.out,
+        report=args.report,
+        score_thr=args.score_thr,
+    )
+    report_errors(parser, run, errors=(UnusableCheckpointError,))
     return 0
 
 

@@ -89,10 +89,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     from mmext.engine import UnusableCheckpointError, WorkDirInUseError
 
     started = time.time()
-    try:
-        run_training(cfg)
-    except (UnusableCheckpointError, WorkDirInUseError) as error:
-        parser.exit(2, f'{parser.prog}: error: {error}\n')
+    errors = UnusableCheckpointError, WorkDirInUseError
+    report_errors(parser, run_training, cfg, errors=errors)
     checkpoint = trained_checkpoint(cfg, started)
     if checkpoint is not None:
         words = [str(checkpoint), str(checkpoint.parent / 'shared')]

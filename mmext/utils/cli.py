@@ -175,16 +175,20 @@ def hide_gpus(device: str | None) -> None:
 
 
 def report_errors(
-    parser: argparse.ArgumentParser, function: Callable[..., Any], *args: Any
+    parser: argparse.ArgumentParser,
+    function: Callable[..., Any],
+    *args: Any,
+    errors: tuple[type[Exception], ...] = _INPUT_ERRORS,
 ) -> Any:
     """Call a function; what is wrong with its input ends the tool.
 
     For the part of a tool that reads and checks what the user gave, where
-    the message says it all and a traceback would bury it.
+    the message says it all and a traceback would bury it. ``errors`` are those
+    that do so where other ones are no fault of the input.
     """
     try:
         return function(*args)
-    except _INPUT_ERRORS as error:
+    except errors as error:
         lone = isinstance(error, KeyError) and len(error.args) == 1
         text = str(error.args[0] if lone else error)
         parser.exit(2, f'{parser.prog}: error: {text}\n')

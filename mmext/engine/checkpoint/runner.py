@@ -399,21 +399,25 @@ class CheckpointingRunner(Runner):
             # The config that a resumed training wrote asks to resume.
             self._resume = False
         try:
-            if self._resume == 'auto' or (
-                self._resume and not self._load_from
-            ):
-                newest = self._find_newest()
-                if newest is not None:
-                    self._found = True
-                    try:
-                        self.resume(newest)
-                    finally:
-                        self._found = False
-                    return
-                self._resume = False
-            super().load_or_resume()
+            if not self._resumes_newest():
+                super().load_or_resume()
         except ValueError as error:
             raise UnusableCheckpointError(str(error)) from error
+
+    def _resumes_newest(self) -> bool:
+        """Resume from the newest of the work dir if asked to, and if any."""
+        if self._resume != 'auto' and (not self._resume or self._load_from):
+            return False
+        newest = self._find_newest()
+        if newest is None:
+            self._resume = False
+            return False
+        self._found = True
+        try:
+            self.resume(newest)
+        finally:
+            self._found = False
+        return True
 
     def _find_newest(self) -> str | None:
         newest = [None, '']
