@@ -168,6 +168,25 @@ def test_many_absent_classes_are_one_finding(main, data, capsys, monkeypatch):
     assert 'class 299 has no pixels' in capsys.readouterr().out
 
 
+def test_class_weights_that_cannot_be_read(main, data, capsys, monkeypatch):
+    monkeypatch.chdir(data)
+    Path('weights.json').write_text('[1.0,')
+    Path('cfg.py').write_text(
+        "default_scope = 'mmseg'\n"
+        "loss = dict(type='CrossEntropyLoss', class_weight='weights.json')\n"
+        'head = dict(num_classes=4, loss_decode=loss)\n'
+        'model = dict(decode_head=head)\n'
+        "prefix = dict(img_path='images', seg_map_path='masks')\n"
+        "dataset = dict(type='BaseSegDataset', data_prefix=prefix)\n"
+        'train_dataloader = dict(dataset=dataset)\n'
+    )
+    with pytest.raises(SystemExit) as caught:
+        main(['cfg.py'])
+    assert caught.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "a file of numbers, 'weights.json' cannot be read" in line
+
+
 @pytest.mark.parametrize(
     ('given', 'message'),
     [

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from mmengine.fileio import load
+from yaml import YAMLError
 
 from ...utils.label_spec import HeadSpec, IgnoreLocation
 from .sections import SECTIONS, ConfigNode, find_component, takes, walk_nodes
@@ -117,10 +118,16 @@ def _read_weights(weights: Any) -> Any:
     """Weights of a loss, read as MMSegmentation does; a pickle is not."""
     if not isinstance(weights, str) or not Path(weights).is_file():
         return weights
-    if weights.endswith('.npy'):
-        return np.load(weights, allow_pickle=False).tolist()
-    if weights.endswith(('.json', '.yaml', '.yml')):
-        return load(weights)
+    try:
+        if weights.endswith('.npy'):
+            return np.load(weights, allow_pickle=False).tolist()
+        if weights.endswith(('.json', '.yaml', '.yml')):
+            return load(weights)
+    except (ValueError, YAMLError) as error:
+        raise ValueError(
+            f'class_weight must name a file of numbers, {weights!r} cannot be '
+            f'read: {error}'
+        ) from error
     return weights
 
 
