@@ -37,7 +37,7 @@ from ..loops import (
 )
 from .differences import check_differences, differences_table
 from .exchange import gather_states, saved_buffers, states_to_save
-from .files import find_newest_checkpoint, remove_leftovers
+from .files import find_newest_checkpoint
 from .load import (
     WRAPPER_PREFIX,
     check_complete,
@@ -432,7 +432,8 @@ class CheckpointingRunner(Runner):
                 self.logger.warning(
                     f'removing what an interrupted write left: {names}'
                 )
-                remove_leftovers(result.leftovers)
+                for path in result.leftovers:
+                    path.unlink(missing_ok=True)
             newest = [result.checkpoint, result.unused]
             if result.checkpoint is None:
                 start = (
