@@ -72,18 +72,23 @@ def gather_states(
         return [state]
     runner._num_saves = getattr(runner, '_num_saves', Counter())
     runner._num_saves[name] += 1
+    # Through the store and not by a collective, in which rank 0 would hang
+    # where only rank 0 was asked to save, as some hooks do. Used once.
+    store = default_store()
+    key = f'mmext/state/{runner.timestamp}/{name}/{runner._num_saves[name]}'
+    if rank > 0:
+        _send(store, f'{key}/{rank}', state)
+        return []
     signalled = any(
         getattr(hook, 'is_requested', False) for hook in runner.hooks
     )
     timeout_s = min(_RNG_TIMEOUTS_S[signalled], runner.dist_timeout_s)
-    states = exchange_states(
-        default_store(),
-        f'{runner.timestamp}/{name}/{runner._num_saves[name]}',
-        state,
-        rank=rank,
-        world_size=world_size,
-        timeout_s=timeout_s,
-    )
+    deadline = time.monotonic() + timeout_s
+    states = [state]
+    for other in range(1, world_size):
+        states.append(
+            _receive(store, f'{key}/{other}', other, deadline, timeout_s)
+        )
     missing = ', '.join(str(n) for n, item in enumerate(states) if not item)
     if missing and from_all:
         raise MissingRanksError(
@@ -130,34 +135,6 @@ def states_to_save(
     }
 
 
-def exchange_states(
-    store: dist.Store,
-    name: str,
-    state: Mapping[str, Any],
-    *,
-    rank: int,
-    world_size: int,
-    timeout_s: float,
-) -> list[Mapping[str, Any] | None]:
-    """Bring the states of all ranks to rank 0, which waits for them.
-
-    Through the store and not by a collective, in which rank 0 would hang
-    where only rank 0 was asked to save, as some hooks do. ``name`` is the
-    same on all ranks and used once. Rank 0 gets one state per rank, None for
-    one of which nothing has come for ``timeout_s`` seconds, or that is gone;
-    the others get an empty list.
-    """
-    deadline = time.monotonic() + timeout_s
-    if rank > 0:
-        _send(store, f'mmext/state/{name}/{rank}', state)
-        return []
-    others = [
-        _receive(store, name, other, deadline, timeout_s)
-        for other in range(1, world_size)
-    ]
-    return [state, *others]
-
-
 def _send(store: dist.Store, key: str, state: Mapping[str, Any]) -> None:
     data = pickle.dumps(state)
     pieces = range(0, len(data), _PIECE_BYTES)
@@ -167,10 +144,12 @@ def _send(store: dist.Store, key: str, state: Mapping[str, Any]) -> None:
 
 
 def _receive(
-    store: dist.Store, name: str, rank: int, deadline: float, timeout_s: float
+    store: dist.Store, key: str, rank: int, deadline: float, timeout_s: float
 ) -> Mapping[str, Any] | None:
-    """The state of a rank; each piece prolongs the wait for the next."""
-    key = f'mmext/state/{name}/{rank}'
+    """The state of a rank; each piece prolongs the wait for the next.
+
+    None if nothing has come for ``timeout_s`` seconds, or the rank is gone.
+    """
     num = _take(store, key, rank, deadline)
     data = []
     for number in range(int(num or 0)):

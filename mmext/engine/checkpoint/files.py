@@ -126,10 +126,6 @@ def find_newest_checkpoint(
     Of what ``last_checkpoint`` names, only the name counts: a work dir may
     have been copied, and its checkpoints are those that lie in it. An address
     that is not on this machine is believed.
-
-    Args:
-        work_dir: Folder of the run.
-        out_dir: Where else checkpoints of this run are kept, if anywhere.
     """
     work_dir = Path(work_dir)
     folders = [work_dir]

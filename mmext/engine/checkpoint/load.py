@@ -100,7 +100,6 @@ class LoadReport:
     """
 
     num_model: int
-    num_checkpoint: int
     missing: Sequence[str]
     unexpected: Sequence[str]
     mismatched: Sequence[str]
@@ -120,15 +119,6 @@ class LoadReport:
             or self.mismatched
             or (self.rows and self.rows.copied)
         )
-
-    @property
-    def is_chance(self) -> bool:
-        """Whether nothing or hardly anything matched."""
-        share = max(
-            self.num_loaded / max(self.num_model, 1),
-            self.num_loaded / max(self.num_checkpoint, 1),
-        )
-        return share < _MIN_SHARE
 
     def __str__(self) -> str:
         text = f'{self.num_loaded} of {self.num_model} entries of the model'
@@ -306,13 +296,13 @@ def load_weights(
     known = [name for name in model.state_dict() if _IGNORED not in name]
     report = LoadReport(
         num_model=len(known),
-        num_checkpoint=num_checkpoint,
         missing=[name for name in missing if _IGNORED not in name],
         unexpected=[name for name in unexpected if _IGNORED not in name],
         mismatched=mismatched,
         rows=class_rows,
     )
-    if report.num_model and report.is_chance:
+    fewer = max(min(report.num_model, num_checkpoint), 1)
+    if report.num_model and report.num_loaded < _MIN_SHARE * fewer:
         raise ValueError(
             f'checkpoint {source!r} is not of this model: loaded {report}; '
             'name the checkpoint that belongs to the config, or the config '

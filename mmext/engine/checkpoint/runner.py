@@ -5,7 +5,6 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -163,19 +162,6 @@ class CheckpointingRunner(Runner):
         self._run_id = self._run_id or uuid.uuid4().hex
         return self._run_id
 
-    def _complete(self, temporary: Path, name: str) -> None:
-        """Say what resuming from a file needs."""
-        if self._types_checked:
-            return
-        self._types_checked = True
-        names = foreign_names(temporary)
-        if names:
-            self.logger.warning(
-                f'{name} holds {", ".join(names)}, which is not plain data: '
-                'it can be read with --resume FILE --trust-checkpoint only. '
-                'Let the hook or part that saves it save plain values'
-            )
-
     def _is_val_awaited(self, meta: Mapping[str, Any]) -> bool:
         """Whether a validation follows that decides on the learning rate."""
         loop = self.train_loop
@@ -258,7 +244,8 @@ class CheckpointingRunner(Runner):
                 super().save_checkpoint(
                     str(temporary.parent), temporary.name, **options
                 )
-                self._complete(temporary, filename)
+                names = () if self._types_checked else foreign_names(temporary)
+                self._types_checked = True
         except OSError as error:
             raise OSError(
                 error.errno,
@@ -267,6 +254,12 @@ class CheckpointingRunner(Runner):
                 'room or choose another --work-dir, then go on with '
                 '--resume',
             ) from error
+        if names:
+            self.logger.warning(
+                f'{filename} holds {", ".join(names)}, which is not plain '
+                'data: it can be read with --resume FILE --trust-checkpoint '
+                'only. Let the hook or part that saves it save plain values'
+            )
 
     # Loading ---------------------------------------------------------------
 
@@ -475,7 +468,20 @@ class CheckpointingRunner(Runner):
             )
         finally:
             self._resuming = False
-        self._adopt(filename)
+        if self._found:
+            self._run_id = str(self._resumed_meta.get('run_id', ''))
+        forgotten = adopt_checkpoints(
+            self.message_hub,
+            filename,
+            self.work_dir,
+            checkpoint_dir(self.hooks, self.work_dir),
+        )
+        if forgotten:
+            self.logger.warning(
+                f'{filename} is outside of this work dir: what it says of '
+                f'checkpoints beside it ({", ".join(forgotten)}) is left '
+                'alone, and not replaced by better ones'
+            )
         self.message_hub.runtime_info.update(about_this_run)
         for scheduler in self._late_schedulers:
             scheduler.step()
@@ -501,23 +507,6 @@ class CheckpointingRunner(Runner):
             )
         elif state is not None:
             set_rng_state(state)
-
-    def _adopt(self, filename: str) -> None:
-        """Take over the folder of a run that goes on."""
-        if self._found:
-            self._run_id = str(self._resumed_meta.get('run_id', ''))
-        forgotten = adopt_checkpoints(
-            self.message_hub,
-            filename,
-            self.work_dir,
-            checkpoint_dir(self.hooks, self.work_dir),
-        )
-        if forgotten:
-            self.logger.warning(
-                f'{filename} is outside of this work dir: what it says of '
-                f'checkpoints beside it ({", ".join(forgotten)}) is left '
-                'alone, and not replaced by better ones'
-            )
 
     def _own(self, key: str) -> Any:
         """What the checkpoint has of this rank, None with other numbers."""
