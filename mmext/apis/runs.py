@@ -26,7 +26,7 @@ from ..checks.config import (
     unknown_loader_keys,
 )
 from ..engine import GracefulExit, close_process_group, resolve_device
-from ..engine.distributed import PeerError, note_failure
+from ..engine.distributed import current_watch
 from ..utils.files import atomic_path, check_outputs
 from ..utils.launcher_env import read_launcher_env
 from ..utils.safe_load import careful_readers, is_pretrained
@@ -122,7 +122,7 @@ def process_group() -> Iterator[None]:
         failed = False
         raise
     except BaseException as error:
-        note_failure(error, gave_up=isinstance(error, PeerError))
+        current_watch().note_failure(error)
         raise
     finally:
         close_process_group(failed=failed)

@@ -49,7 +49,6 @@ from .distributed import (
     current_watch,
     keep_parameter_names,
     model_wrapper_config,
-    note_phase,
     unwrap_model,
     watched_run,
 )
@@ -251,7 +250,7 @@ class PortableRunner(CheckpointingRunner):
         self.local_world_size = (env and env.local_world_size) or 1
         if env is not None and not is_distributed():
             init_process_group(env, self.device, dist_cfg)
-        elif env is not None and current_watch() is None:
+        elif env is not None:
             watch_ranks(self.dist_timeout_s)
         super().setup_env(env_cfg)
 
@@ -487,9 +486,9 @@ class PortableRunner(CheckpointingRunner):
 
     def save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
         """Save a checkpoint; the other processes can see that this does."""
-        before = note_phase(CHECKPOINT)
+        before = current_watch().note(CHECKPOINT)
         super().save_checkpoint(*args, **kwargs)
-        note_phase(before)
+        current_watch().note(before)
 
     def train(self) -> nn.Module:
         """Train, and restore the signal handlers however it ends.

@@ -13,11 +13,7 @@ from torch import distributed as dist
 
 from ...utils.training import get_rng_state
 from ..accumulation import get_gradients, get_windows, share_equal
-from ..distributed import (
-    lost_ranks,
-    missing_ranks,
-    unwrap_model,
-)
+from ..distributed import current_watch, unwrap_model
 from ..launch import default_store
 from ..loops import remaining_iterations
 
@@ -94,12 +90,12 @@ def gather_states(
         raise MissingRanksError(
             f'{name} was not written, as rank {missing} did not come to save '
             f'it within {timeout_s:g} s; earlier checkpoints are untouched. '
-            f'{missing_ranks()}'
+            f'{current_watch().report()}'
         )
     if missing:
         runner.logger.warning(
             f'{name} is saved without the states of rank {missing}, which did '
-            f'not save: {missing_ranks()}'
+            f'not save: {current_watch().report()}'
         )
     return states
 
@@ -166,7 +162,8 @@ def _take(
 ) -> bytes | None:
     """Take a value out; None if it is late, or its rank is gone."""
     while not store.check([key]):
-        if time.monotonic() > deadline or rank in lost_ranks():
+        lost = current_watch().lost_ranks()
+        if time.monotonic() > deadline or rank in lost:
             return None
         time.sleep(0.01)
     value = store.get(key)

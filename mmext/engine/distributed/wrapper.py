@@ -35,7 +35,6 @@ from ...registry import MODEL_WRAPPERS
 from .counter import GradientCheck, Lack
 from .report import (
     GradientSyncError,
-    PeerError,
     format_sync_report,
     is_peer_error,
     peer_failed,
@@ -49,7 +48,7 @@ from .vote import (
     drift_of,
     replica_sums,
 )
-from .watch import note_phase
+from .watch import PeerError, current_watch
 
 # PyTorch has renamed it; by the old name, False leaves buffers different even
 # at the start.
@@ -269,7 +268,7 @@ class DistributedDataParallel(MMDistributedDataParallel):
             )
         self._voted = False
         self._num_steps += 1
-        note_phase('forward')
+        current_watch().note('forward')
         self._may_repeat = _has_own_backward(optim_wrapper)
         try:
             logs = super().train_step(data, optim_wrapper)
@@ -307,7 +306,7 @@ class DistributedDataParallel(MMDistributedDataParallel):
         # It is queued first, so it comes before the reducer waits for others.
         if not self._queued:
             self._queued = True
-            note_phase('backward')
+            current_watch().note('backward')
             Variable._execution_engine.queue_callback(self._check_step)
 
     def _check_step(self) -> None:
