@@ -162,20 +162,15 @@ def _warn_of_paths(cfg: Config) -> None:
 # The card ---------------------------------------------------------------
 
 
-def _task_of(model: nn.Module) -> str:
-    """The hub's word for what a model does, or nothing."""
-    scopes = {kind.__module__.split('.')[0] for kind in type(model).__mro__}
-    if hasattr(model, 'decode_head') or 'mmseg' in scopes:
-        return 'image-segmentation'
-    return 'object-detection' if 'mmdet' in scopes else ''
-
-
 def _card(model: nn.Module, name: str) -> str:
     """Text of the model card; names of others are text in it, and no HTML."""
-    task, kind = _task_of(model), str(model.cfg.model['type'])
-    head = {'library_name': 'mmext'}
-    if task:
-        head['pipeline_tag'] = task
+    scopes = {kind.__module__.split('.')[0] for kind in type(model).__mro__}
+    kind, head = str(model.cfg.model['type']), {'library_name': 'mmext'}
+    # The hub's word for what a model does.
+    if hasattr(model, 'decode_head') or 'mmseg' in scopes:
+        head['pipeline_tag'] = 'image-segmentation'
+    elif 'mmdet' in scopes:
+        head['pipeline_tag'] = 'object-detection'
     head['tags'] = ['mmext', kind]
     return _CARD.format(
         head=yaml.safe_dump(head, sort_keys=False, allow_unicode=True),

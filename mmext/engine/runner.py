@@ -276,22 +276,18 @@ class PortableRunner(CheckpointingRunner):
         if self.device.type == 'cpu' and keep_freed_memory():
             text += ', freed memory is kept'
         self.logger.info(text)
-        if self.device.type == 'cpu':
-            self._warn_of_threads()
-        choose_ops_backend(self.cfg.get('ops_backend') or 'auto')
-        log_backend(self.logger, self.device.type)
-
-    def _warn_of_threads(self) -> None:
-        """Threads that are more than the processors wait for each other."""
-        cores = os.cpu_count() or 1
-        item, processes = torch.get_num_threads(), self.local_world_size
-        if item > 1 and item * processes > cores:
+        # Threads that are more than the processors wait for each other.
+        cores, threads = os.cpu_count() or 1, torch.get_num_threads()
+        processes = self.local_world_size
+        if self.device.type == 'cpu' and threads > max(1, cores / processes):
             self.logger.warning(
-                f'{processes} process(es) of this machine with {item} threads '
-                f'each share {cores} processors, which can make a step ten '
-                'times as long; set OMP_NUM_THREADS='
+                f'{processes} process(es) of this machine with {threads} '
+                f'threads each share {cores} processors, which can make a '
+                'step ten times as long; set OMP_NUM_THREADS='
                 f'{max(cores // processes, 1)}'
             )
+        choose_ops_backend(self.cfg.get('ops_backend') or 'auto')
+        log_backend(self.logger, self.device.type)
 
     def build_log_processor(self, log_processor: Any) -> LogProcessor:
         """Build what formats the log."""

@@ -47,14 +47,6 @@ def _files_of(dataset: Any, index: int) -> dict[str, str]:
     return files
 
 
-def _is_decodable(path: str) -> bool:
-    decoded: list[Any] = []
-    for backend in ('cv2', 'pillow'):
-        with ErrorCatcher(lambda error: None):
-            decoded.append(mmcv.imread(path, backend=backend))
-    return any(image is not None for image in decoded)
-
-
 def _fault(path: str, kind: str) -> str:
     """What is wrong with a file, and what to do; empty for nothing."""
     if '://' in path:
@@ -66,12 +58,16 @@ def _fault(path: str, kind: str) -> str:
         )
     if Path(path).stat().st_size == 0:
         return 'is empty; replace it, or remove it from the annotations'
-    if kind in _KINDS.values() and not _is_decodable(path):
-        return (
-            'is no image that can be decoded; replace it, or remove it from '
-            'the annotations'
-        )
-    return ''
+    if kind not in _KINDS.values():
+        return ''
+    for backend in ('cv2', 'pillow'):
+        with ErrorCatcher(lambda error: None):
+            if mmcv.imread(path, backend=backend) is not None:
+                return ''
+    return (
+        'is no image that can be decoded; replace it, or remove it from the '
+        'annotations'
+    )
 
 
 def _diagnose(files: Mapping[str, str]) -> str:

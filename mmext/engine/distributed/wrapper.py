@@ -165,7 +165,11 @@ class DistributedDataParallel(MMDistributedDataParallel):
             **kwargs,
         )
         if _BUFFERS == 'broadcast_buffers' and not broadcast_buffers:
-            self._equal_buffers()
+            # Those of the first process are sent to all.
+            source = dist.get_global_rank(self.process_group, 0)
+            for name, buffer in module.named_buffers():
+                if name not in self.parameters_to_ignore:
+                    dist.broadcast(buffer, source, group=self.process_group)
         self.settings = SyncSettings(find_unused_parameters, static_graph)
         self.check_gradients = check_gradients
         self._check = GradientCheck(
@@ -196,13 +200,6 @@ class DistributedDataParallel(MMDistributedDataParallel):
 
         handle = register_optimizer_step_pre_hook(check)
         weakref.finalize(self, handle.remove)
-
-    def _equal_buffers(self) -> None:
-        """Send the buffers of the first process to all."""
-        source = dist.get_global_rank(self.process_group, 0)
-        for name, buffer in self.module.named_buffers():
-            if name not in self.parameters_to_ignore:
-                dist.broadcast(buffer, source, group=self.process_group)
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """Run the model; in training, watch the backward of the result.

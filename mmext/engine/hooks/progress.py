@@ -36,15 +36,11 @@ def _is_for_console(record: logging.LogRecord) -> bool:
     return not (record.funcName in _LONG or text.startswith(_LONG_STARTS))
 
 
-def _is_for_file(record: logging.LogRecord) -> bool:
-    return not hasattr(record, 'console_only')
-
-
 def shorten_console(logger: MMLogger) -> None:
     """Keep what is long, and not for each user, to the log file."""
     for handler in logger.handlers:
         if isinstance(handler, logging.FileHandler):
-            handler.addFilter(_is_for_file)
+            handler.addFilter(lambda row: not hasattr(row, 'console_only'))
         else:
             handler.addFilter(_is_for_console)
             handler.formatter.info_format = '%(asctime)s %(message)s'
