@@ -38,9 +38,6 @@ class Video:
 
     OpenCV decodes it. Sound is not read.
 
-    Args:
-        path: The file.
-
     Attributes:
         path: The file.
         fps: Frames per second.
@@ -105,13 +102,6 @@ def write_video(
     place of an older one; when it raises, there is none. Frames are ``(H, W,
     3)``, uint8, red green blue, of one size. As OpenCV writes even sizes
     only, the last row or column of an odd one is there twice.
-
-    Args:
-        path: Ends in ``.mp4``.
-        fps: Frames per second.
-
-    Raises:
-        OSError: If it cannot be written.
     """
     count = 0
     with atomic_path(path) as temporary:

@@ -249,12 +249,8 @@ def _place(cfg: Config) -> tuple[int, int]:
 def has_errors(cfg: Config) -> bool:
     """Print the errors that a config shows before anything is built.
 
-    Args:
-        cfg: What :func:`prepare_training` returned.
-
-    Returns:
-        Whether there are some. Each process finds that out for itself, so
-        that none waits for one that does not train.
+    Returns whether there are some. Each process finds that out for itself, so
+    that none waits for one that does not train.
     """
     # Not at the top: tests and libraries do without.
     from ..checks.preflight import check_training
@@ -273,12 +269,8 @@ def has_errors(cfg: Config) -> bool:
 def trained_checkpoint(cfg: Config, since: float = 0.0) -> Path | None:
     """The best checkpoint of a training, or its last one.
 
-    Args:
-        cfg: What :func:`run_training` has trained.
-        since: When it began; the best one may be older if it was resumed.
-
-    Returns:
-        The file; None in all processes but the first.
+    None in all processes but the first. ``since`` is when it began: the best
+    one may be older if it was resumed.
     """
     folder = Path(cfg.work_dir)
     if _place(cfg)[0]:

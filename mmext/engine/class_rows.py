@@ -111,16 +111,10 @@ class ClassRows:
         self.copied: dict[str, tuple[int, int]] = {}
 
     def adapt(self, name: str, value: Tensor, own: Tensor) -> Tensor:
-        """What to load into a parameter.
+        """What to load into the parameter ``own`` of a model.
 
-        Args:
-            name: Of the parameter.
-            value: What the checkpoint has.
-            own: What the model has.
-
-        Returns:
-            ``value`` itself if it does not depend on the classes, or cannot
-            be brought into the shape of ``own``.
+        ``value`` itself, of the checkpoint, if it does not depend on the
+        classes, or cannot be brought into the shape of ``own``.
         """
         counts = len(self.old), len(self.new)
         if self.layouts is not None:
@@ -202,15 +196,8 @@ def class_rows(
 ) -> ClassRows | None:
     """What brings a checkpoint's rows to a model, if its classes are others.
 
-    Args:
-        model: The model, without a wrapper.
-        cfg: The config that it was built of.
-        classes: Names of the classes of the training data, or None.
-        meta: Of the checkpoint.
-        weights: Of the checkpoint.
-
-    Returns:
-        None if the classes are the same, or are not known on both sides.
+    ``classes`` are those of the training data, ``meta`` and ``weights`` of the
+    checkpoint. None if they are the same, or not known on both sides.
     """
     old, new = _old_names(meta, weights), _names(classes)
     if old is None or new is None or old == new:

@@ -340,13 +340,9 @@ def load_torch(
         source: What to call it in messages, by default its path.
         **options: Of ``torch.load``: ``map_location``, ``mmap``.
 
-    Returns:
-        What was saved.
-
     Raises:
         UntrustedTypeError: If there are other types and no trust.
-        pickle.UnpicklingError: If the file is damaged, or no checkpoint.
-        Exception: Whatever else ``torch.load`` raises for such files.
+        Exception: Whatever ``torch.load`` raises for a damaged file.
     """
     source = str(file) if source is None else source
     if trust is None:
@@ -529,12 +525,7 @@ def is_pretrained(path: str | os.PathLike) -> bool:
 def check_paths(
     source: str | Path, target: str | Path, overwrite: bool
 ) -> None:
-    """Raise if there is no source, or a target that must not be replaced.
-
-    Raises:
-        FileNotFoundError: If ``source`` is no file.
-        FileExistsError: If ``target`` exists and ``overwrite`` is False.
-    """
+    """Raise if there is no source, or a target that must not be replaced."""
     if not Path(source).is_file():
         raise FileNotFoundError(f'source must be a file, got {source}')
     if Path(target).exists() and not (overwrite or is_stream(target)):

@@ -44,13 +44,9 @@ def gather_states(
 ) -> list[dict | None]:
     """What each rank has of its own, on rank 0; nothing elsewhere.
 
-    Args:
-        runner: The runner that saves.
-        name: Of the checkpoint and its iteration, the same on all ranks.
-        from_all: Whether it is an error if a rank does not come.
-
-    Raises:
-        MissingRanksError: On rank 0.
+    ``name`` is of the checkpoint and its iteration, the same on all ranks.
+    With ``from_all`` a rank that does not come is a :class:`MissingRanksError`
+    on rank 0.
     """
     rank, world_size = get_dist_info()
     model = unwrap_model(runner.model)
