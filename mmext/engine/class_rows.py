@@ -149,20 +149,6 @@ def _names(classes: Any) -> tuple[str, ...] | None:
     return names if len(set(names)) == len(names) else None
 
 
-def _old_names(
-    meta: Mapping[str, Any], weights: Mapping[str, Tensor]
-) -> tuple[str, ...] | None:
-    """Classes of a checkpoint; COCO's for a CO-DETR of 80 that says none."""
-    names = _names(checkpoint_metainfo(meta).get('classes'))
-    bias = weights.get(_CO_DETR)
-    if names is None and bias is not None and len(bias) == _NUM_COCO:
-        # Here, as it loads mmdet's data sets.
-        from mmdet.datasets import CocoDataset
-
-        names = tuple(CocoDataset.METAINFO['classes'])
-    return names
-
-
 def _probe(model: nn.Module, cfg: Any, count: int) -> dict[str, _Layout]:
     """Which parameters depend on the number of classes, by building another.
 
@@ -199,7 +185,13 @@ def class_rows(
     ``classes`` are those of the training data, ``meta`` and ``weights`` of the
     checkpoint. None if they are the same, or not known on both sides.
     """
-    old, new = _old_names(meta, weights), _names(classes)
+    old = _names(checkpoint_metainfo(meta).get('classes'))
+    new, bias = _names(classes), weights.get(_CO_DETR)
+    if old is None and bias is not None and len(bias) == _NUM_COCO:
+        # The public ones of COCO do not say it. Here, as it loads data sets.
+        from mmdet.datasets import CocoDataset
+
+        old = tuple(CocoDataset.METAINFO['classes'])
     if old is None or new is None or old == new:
         return None
     if len(old) != len(new):

@@ -72,23 +72,6 @@ from .optim.cpu_amp import cpu_amp_cfg
 from .sample_errors import name_failing_samples
 
 
-class _IgnoreOnce:
-    """Handler that ignores the first SIGTERM and exits on the second.
-
-    PyTorch sends one to a worker that hangs at the end, and Python another
-    one, so such a worker still goes. A worker whose main process has gone
-    ends within seconds, as PyTorch's workers do.
-    """
-
-    def __init__(self) -> None:
-        self.seen = False
-
-    def __call__(self, signum: int, frame: Any) -> None:
-        if self.seen:
-            os._exit(128 + signum)
-        self.seen = True
-
-
 @atexit.register
 def end_workers() -> None:
     """End what data loading processes are left when Python exits.
@@ -107,9 +90,22 @@ def end_workers() -> None:
 def start_worker(
     worker_id: int, init_fn: Callable[[int], None] | None = None
 ) -> None:
-    """Set a data loading process up; runs in that process."""
+    """Set a data loading process up; runs in that process.
+
+    It ignores the first SIGTERM and exits on the second: PyTorch sends one to
+    a worker that hangs at the end, and Python another one, so such a worker
+    still goes. A worker whose main process has gone ends within seconds, as
+    PyTorch's workers do.
+    """
+    seen = []
+
+    def exit_on_second(signum: int, frame: Any) -> None:
+        if seen:
+            os._exit(128 + signum)
+        seen.append(signum)
+
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _IgnoreOnce())
+    signal.signal(signal.SIGTERM, exit_on_second)
     if init_fn is not None:
         init_fn(worker_id)
 
