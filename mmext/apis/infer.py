@@ -24,9 +24,9 @@ from ..datasets.transforms import PackImages
 from ..models import MAE, MultiTaskModel
 from ..utils.draw import write_picture
 from .detector import inference_pipeline
-from .drawing import draw_prediction
-from .task_pictures import (
+from .drawing import (
     TaskSample,
+    draw_prediction,
     draw_tasks,
     task_arrays,
     without_labels,
