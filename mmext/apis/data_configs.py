@@ -64,15 +64,11 @@ class NewConfig:
         path: Of the config.
         data: What it trains on.
         lists: Files that were written beside it.
-        epochs: Of the training; 0 if it counts iterations.
-        iters: Of the training; 0 if it counts epochs.
     """
 
     path: Path
     data: DataFolder
     lists: list[Path]
-    epochs: int = 0
-    iters: int = 0
 
     def summary(self) -> str:
         """What was found, a line each."""
@@ -182,9 +178,8 @@ def new_config(
         _set_model(draft, len(folder_data.classes))
         if folder_data.form == 'masks':
             _set_masks(draft, folder_data, batch, ignore_index)
-        made = NewConfig(out, folder_data, list(lists))
         steps = math.ceil(number / (batch * num_gpus))
-        _set_schedule(draft, made, steps, epochs)
+        _set_schedule(draft, steps, epochs)
         _set_rate(draft, base, batch * num_gpus)
         if load_from:
             draft.settings['load_from'] = load_from
@@ -204,7 +199,7 @@ def new_config(
             for path, content in lists.items():
                 with atomic_path(path) as own:
                     own.write_bytes(content)
-        return made
+        return NewConfig(out, folder_data, list(lists))
 
     fixed = out.with_name(f'{out.stem}_fixed')
     ours = overwrite and (fixed / 'fixes.json').is_file()
@@ -584,9 +579,7 @@ def _set_ignored(draft: ConfigDraft, data: DataFolder, value: int) -> None:
             draft.update(tuple(path), **{name: value})
 
 
-def _set_schedule(
-    draft: ConfigDraft, made: NewConfig, steps: int, epochs: int
-) -> None:
+def _set_schedule(draft: ConfigDraft, steps: int, epochs: int) -> None:
     """Length of the training, and of all that goes with it.
 
     ``steps`` are those of an epoch.
@@ -601,12 +594,12 @@ def _set_schedule(
         )
     if unit == 'max_epochs':
         more = min(math.ceil(_LEAST_STEPS / steps), _MOST_EPOCHS)
-        length = made.epochs = epochs or max(old, more)
+        length = epochs or max(old, more)
         total = length * steps
         comment = f'{length} epochs of {steps:,} steps.'
     else:
         passes = max(_PASSES * steps, _LEAST_ITERS)
-        length = made.iters = epochs * steps or min(old, passes)
+        length = epochs * steps or min(old, passes)
         total = length
         comment = f'{length / steps:.0f} times all pictures.'
     interval = max(length // 10, 1)
