@@ -41,6 +41,7 @@ from ..ops import choose_ops_backend, log_backend
 from ..registry import RUNNERS
 from ..utils.files import atomic_path
 from ..utils.launcher_env import read_launcher_env
+from ..utils.safe_load import careful_readers
 from ..utils.tensors import has_bfloat16
 from ..utils.training import rate_factor
 from .checkpoint import CheckpointingRunner, work_dir_lock
@@ -494,7 +495,9 @@ class PortableRunner(CheckpointingRunner):
         if is_main_process():
             lock = work_dir_lock(self.work_dir)
         try:
-            with watched_run(), lock:
+            # Files that are read meanwhile run no code.
+            careful = careful_readers(self.trust_checkpoint)
+            with watched_run(), lock, careful:
                 self._write_config()
                 return super().train()
         finally:
@@ -503,11 +506,13 @@ class PortableRunner(CheckpointingRunner):
                     hook.restore()
 
     def val(self) -> dict:
-        """Validate; raises as :meth:`train` does."""
-        with watched_run():
+        """Validate with a checkpoint that fills the model; see `train`."""
+        self._evaluating = True
+        with watched_run(), careful_readers(self.trust_checkpoint):
             return super().val()
 
     def test(self) -> dict:
-        """Test; raises as :meth:`train` does."""
-        with watched_run():
+        """Test with a checkpoint that fills the model; see `train`."""
+        self._evaluating = True
+        with watched_run(), careful_readers(self.trust_checkpoint):
             return super().test()

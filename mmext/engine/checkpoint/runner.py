@@ -127,11 +127,6 @@ class CheckpointingRunner(Runner):
         self._frozen = freeze_modules(inner, self.cfg.get('freeze') or [])
         return model
 
-    def train(self) -> nn.Module:
-        """Train; files that are read meanwhile run no code."""
-        with careful_readers(self.trust_checkpoint):
-            return super().train()
-
     # Saving ----------------------------------------------------------------
 
     def _position(self, meta: Mapping[str, Any], by_epoch: bool) -> dict:
@@ -358,18 +353,6 @@ class CheckpointingRunner(Runner):
             self.logger.info(f'{filename} is of a training like this one.')
         check_differences(differences, filename)
         self._late_schedulers = carry_over(self, checkpoint)
-
-    def val(self) -> dict:
-        """Validate; a checkpoint must fill the model."""
-        self._evaluating = True
-        with careful_readers(self.trust_checkpoint):
-            return super().val()
-
-    def test(self) -> dict:
-        """Test; a checkpoint must fill the model."""
-        self._evaluating = True
-        with careful_readers(self.trust_checkpoint):
-            return super().test()
 
     # Resuming --------------------------------------------------------------
 
