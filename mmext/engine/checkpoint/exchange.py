@@ -69,7 +69,12 @@ def gather_states(
     store = default_store()
     key = f'mmext/state/{runner.timestamp}/{name}/{runner._num_saves[name]}'
     if rank > 0:
-        _send(store, f'{key}/{rank}', state)
+        data = pickle.dumps(state)
+        pieces = range(0, len(data), _PIECE_BYTES)
+        store.set(f'{key}/{rank}', str(len(pieces)))
+        for number, start in enumerate(pieces):
+            piece = data[start : start + _PIECE_BYTES]
+            store.set(f'{key}/{rank}/{number}', piece)
         return []
     signalled = any(
         getattr(hook, 'is_requested', False) for hook in runner.hooks
@@ -125,14 +130,6 @@ def states_to_save(
             for own in buffers
         ],
     }
-
-
-def _send(store: dist.Store, key: str, state: Mapping[str, Any]) -> None:
-    data = pickle.dumps(state)
-    pieces = range(0, len(data), _PIECE_BYTES)
-    store.set(key, str(len(pieces)))
-    for number, start in enumerate(pieces):
-        store.set(f'{key}/{number}', data[start : start + _PIECE_BYTES])
 
 
 def _receive(

@@ -188,21 +188,6 @@ def _some(names: Sequence[str]) -> str:
     return ', '.join(names[:_MAX_NAMES]) + more
 
 
-def _state_dict_of(
-    checkpoint: Mapping[str, Any], revise_keys: Sequence[tuple[str, str]]
-) -> OrderedDict:
-    """Weights of a checkpoint, under the names they are to have."""
-    weights = checkpoint.get('state_dict', checkpoint)
-    result = OrderedDict()
-    for name, value in weights.items():
-        if isinstance(value, torch.Tensor):
-            for pattern, replacement in revise_keys:
-                name = re.sub(pattern, replacement, name)
-            result[name] = value
-    result._metadata = getattr(weights, '_metadata', OrderedDict())
-    return result
-
-
 def _fill(
     model: nn.Module, weights: OrderedDict, rows: ClassRows | None
 ) -> tuple[list[str], list[str], list[str]]:
@@ -288,7 +273,14 @@ def load_weights(
     Raises:
         ValueError: If nothing or hardly anything fits.
     """
-    weights = _state_dict_of(checkpoint, revise_keys)
+    saved = checkpoint.get('state_dict', checkpoint)
+    weights = OrderedDict()
+    weights._metadata = getattr(saved, '_metadata', OrderedDict())
+    for name, value in saved.items():
+        if isinstance(value, torch.Tensor):
+            for pattern, replacement in revise_keys:
+                name = re.sub(pattern, replacement, name)
+            weights[name] = value
     num_checkpoint = len(weights)
     class_rows = rows(weights)
     missing, unexpected, mismatched = _fill(model, weights, class_rows)

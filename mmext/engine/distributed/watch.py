@@ -401,6 +401,11 @@ class RankWatch:
         states = {
             rank: self._state(rank, self._seen[rank][0]) for rank in others
         }
+        # Those that are where this one is wait, too.
+        where = {
+            rank: (record.iteration, record.phase)
+            for rank, (record, _) in self._seen.items()
+        } | {self.rank: (self.own.iteration, self.own.phase)}
         going_on = [rank for rank in others if states[rank] == '']
         now, limit = time.monotonic(), self._silent_s
         for wrong in (
@@ -408,16 +413,11 @@ class RankWatch:
             [rank for rank in others if states[rank] in ('ended', 'stopped')],
             [rank for rank in going_on if now - self._seen[rank][1] > limit],
             [rank for rank in others if states[rank] == 'finished'],
-            [rank for rank in going_on if not self._is_with(rank)],
+            [rank for rank in going_on if where[rank] != where[self.rank]],
         ):
             if wrong:
                 return sorted(wrong)
         return sorted(others)
-
-    def _is_with(self, rank: int) -> bool:
-        """Whether a rank is where this one is."""
-        other, own = self._seen[rank][0], self.own
-        return (other.iteration, other.phase) == (own.iteration, own.phase)
 
     def report(self) -> str:
         """The missing ranks in a text, and where this one is; '' if alone."""

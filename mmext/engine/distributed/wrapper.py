@@ -186,11 +186,9 @@ class DistributedDataParallel(MMDistributedDataParallel):
         self._opened: OpenedOutput | None = None
         self._num_updates = 0
         self._failure: Exception | None = None
-        if check_gradients:
-            self._watch_optimizers()
-
-    def _watch_optimizers(self) -> None:
-        """Check replicas before any optimizer of the model steps."""
+        if not check_gradients:
+            return
+        # Replicas are checked before any optimizer of the model steps.
         reference = weakref.ref(self)
 
         def check(optimizer: torch.optim.Optimizer, *_: Any) -> None:
