@@ -110,8 +110,6 @@ class DistributedDataParallel(MMDistributedDataParallel):
             forward. Off, as MMEngine does where it wraps by default.
         check_gradients: Count and vote in every step, and compare replicas.
             Without, errors are PyTorch's, and some faults have none.
-        device_ids: As in PyTorch; without effect for a model on a CPU.
-        output_device: As in PyTorch; without effect for a model on a CPU.
         detect_anomalous_params: As in MMEngine.
         **kwargs: Further arguments of PyTorch's class, such as
             ``bucket_cap_mb``.
@@ -133,8 +131,6 @@ class DistributedDataParallel(MMDistributedDataParallel):
         gradient_as_bucket_view: bool = False,
         broadcast_buffers: bool = False,
         check_gradients: bool = True,
-        device_ids: list | None = None,
-        output_device: Any = None,
         detect_anomalous_params: bool = False,
         **kwargs: Any,
     ) -> None:
@@ -150,9 +146,6 @@ class DistributedDataParallel(MMDistributedDataParallel):
             if buffer.layout is torch.strided and 0 in buffer.stride():
                 # An expanded one, which DDP could not write to.
                 buffer.data = buffer.clone()
-        if all(p.device.type == 'cpu' for p in module.parameters()):
-            # Gloo takes the module where it is; an index means a GPU.
-            device_ids = output_device = None
         super().__init__(
             module,
             detect_anomalous_params=detect_anomalous_params,
@@ -160,8 +153,6 @@ class DistributedDataParallel(MMDistributedDataParallel):
             static_graph=static_graph,
             gradient_as_bucket_view=gradient_as_bucket_view,
             **{_BUFFERS: broadcast_buffers},
-            device_ids=device_ids,
-            output_device=output_device,
             **kwargs,
         )
         if _BUFFERS == 'broadcast_buffers' and not broadcast_buffers:
