@@ -60,7 +60,8 @@ def share(args: argparse.Namespace, report: Path) -> Config | None:
     """Check the folder, and write it; the config of its test."""
     check_outputs({}, new_folders={'folder': args.folder})
     # Not at the top: --help needs no torch.
-    from mmext.apis import prepare_test, save_pretrained
+    from mmext.apis import prepare_test
+    from mmext.apis.pretrained import share_model
     from mmext.checks.config import read_config
     from mmext.engine import read_checkpoint
 
@@ -83,9 +84,7 @@ def share(args: argparse.Namespace, report: Path) -> Config | None:
                 f'{error}; --no-test writes the folder without a test'
             ) from error
         test.load_from = args.folder
-    save_pretrained(
-        args.checkpoint, args.folder, config=cfg, trust_checkpoint=trust
-    )
+    share_model(cfg, loaded, args.checkpoint, args.folder, trust)
     print(f'{args.folder}: model.safetensors, config.json, README.md')
     return test
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .data_configs import new_config as new_config
     from .detector import load_detector as load_detector
     from .drawing import read_ground_truth as read_ground_truth
+    from .drawing import read_task_samples as read_task_samples
     from .export.export import ExportReport as ExportReport
     from .export.export import export_model as export_model
     from .export.exported_models import ExportError as ExportError
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from .runs import prepare_training as prepare_training
     from .runs import run_test as run_test
     from .runs import run_training as run_training
-    from .task_pictures import read_task_samples as read_task_samples
     from .views import add_views as add_views
 
 _HOMES = names_for_type_checkers(__file__)

@@ -64,15 +64,11 @@ class NewConfig:
         path: Of the config.
         data: What it trains on.
         lists: Files that were written beside it.
-        epochs: Of the training; 0 if it counts iterations.
-        iters: Of the training; 0 if it counts epochs.
     """
 
     path: Path
     data: DataFolder
     lists: list[Path]
-    epochs: int = 0
-    iters: int = 0
 
     def summary(self) -> str:
         """What was found, a line each."""
@@ -172,18 +168,39 @@ def new_config(
         data, semantic=semantic, classes=classes, ignore_index=ignore_index
     )
     make_val_split(folder_data, val_fraction)
-    write = partial(
-        _write,
-        folder_data,
-        tree,
-        base,
-        out,
-        batch_size=batch_size,
-        num_gpus=num_gpus,
-        epochs=epochs,
-        load_from=load_from,
-        ignore_index=ignore_index,
-    )
+    batch = batch_size or tree['train_dataloader'].get('batch_size', 1)
+    number = len(folder_data.splits['train'].names)
+
+    def write(overwrite: bool) -> NewConfig:
+        draft = ConfigDraft(tree)
+        lists = _make_lists(folder_data, out, overwrite)
+        _set_data(draft, folder_data, batch)
+        _set_model(draft, len(folder_data.classes))
+        if folder_data.form == 'masks':
+            _set_masks(draft, folder_data, batch, ignore_index)
+        steps = math.ceil(number / (batch * num_gpus))
+        _set_schedule(draft, steps, epochs)
+        _set_rate(draft, base, batch * num_gpus)
+        if load_from:
+            draft.settings['load_from'] = load_from
+        head = (
+            f'{number:,} pictures of {folder_data.root.resolve().name} for '
+            'training, written by tools/new_config.py.'
+        )
+        name = base
+        if '::' not in base:
+            folder = out.parent.resolve()
+            name = os.path.relpath(Path(base).resolve(), folder)
+        # The lists appear only if the config can be read.
+        with atomic_path(out) as temporary:
+            text = draft.text(Path(name).as_posix(), head)
+            temporary.write_text(text, encoding='utf-8')
+            Config.fromfile(temporary, import_custom_modules=False)
+            for path, content in lists.items():
+                with atomic_path(path) as own:
+                    own.write_bytes(content)
+        return NewConfig(out, folder_data, list(lists))
+
     fixed = out.with_name(f'{out.stem}_fixed')
     ours = overwrite and (fixed / 'fixes.json').is_file()
     if fix and fixed.exists() and not ours:
@@ -246,50 +263,6 @@ def _repair(made: NewConfig, folder: Path) -> bool:
         )
     )
     return True
-
-
-def _write(
-    folder_data: DataFolder,
-    tree: dict[str, Any],
-    base: str,
-    out: Path,
-    *,
-    overwrite: bool,
-    batch_size: int,
-    num_gpus: int,
-    epochs: int,
-    load_from: str,
-    ignore_index: int,
-) -> NewConfig:
-    """Write the config for what a folder holds, see :func:`new_config`."""
-    draft = ConfigDraft(tree)
-    lists = _make_lists(folder_data, out, overwrite)
-    batch = batch_size or tree['train_dataloader'].get('batch_size', 1)
-    _set_data(draft, folder_data, batch)
-    _set_model(draft, len(folder_data.classes))
-    if folder_data.form == 'masks':
-        _set_masks(draft, folder_data, batch, ignore_index)
-    number = len(folder_data.splits['train'].names)
-    made = NewConfig(out, folder_data, list(lists))
-    _set_schedule(draft, made, math.ceil(number / (batch * num_gpus)), epochs)
-    _set_rate(draft, base, batch * num_gpus)
-    if load_from:
-        draft.settings['load_from'] = load_from
-    head = (
-        f'{number:,} pictures of {folder_data.root.resolve().name} for '
-        f'training, written by tools/new_config.py.'
-    )
-    if '::' not in base:
-        folder = out.parent.resolve()
-        base = Path(os.path.relpath(Path(base).resolve(), folder)).as_posix()
-    # The lists appear only if the config can be read.
-    with atomic_path(out) as temporary:
-        temporary.write_text(draft.text(base, head), encoding='utf-8')
-        Config.fromfile(temporary, import_custom_modules=False)
-        for path, content in lists.items():
-            with atomic_path(path) as own:
-                own.write_bytes(content)
-    return made
 
 
 def _load_base(base: str) -> dict[str, Any]:
@@ -606,9 +579,7 @@ def _set_ignored(draft: ConfigDraft, data: DataFolder, value: int) -> None:
             draft.update(tuple(path), **{name: value})
 
 
-def _set_schedule(
-    draft: ConfigDraft, made: NewConfig, steps: int, epochs: int
-) -> None:
+def _set_schedule(draft: ConfigDraft, steps: int, epochs: int) -> None:
     """Length of the training, and of all that goes with it.
 
     ``steps`` are those of an epoch.
@@ -623,12 +594,12 @@ def _set_schedule(
         )
     if unit == 'max_epochs':
         more = min(math.ceil(_LEAST_STEPS / steps), _MOST_EPOCHS)
-        length = made.epochs = epochs or max(old, more)
+        length = epochs or max(old, more)
         total = length * steps
         comment = f'{length} epochs of {steps:,} steps.'
     else:
         passes = max(_PASSES * steps, _LEAST_ITERS)
-        length = made.iters = epochs * steps or min(old, passes)
+        length = epochs * steps or min(old, passes)
         total = length
         comment = f'{length / steps:.0f} times all pictures.'
     interval = max(length // 10, 1)

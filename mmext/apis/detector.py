@@ -156,13 +156,20 @@ def load_detector(
     """
     location = resolve_device(device)
     loaded = read_checkpoint(checkpoint, mmap=True, trust=trust_checkpoint)
-    meta = loaded.get('meta') or {}
     config = read_config(
         config,
-        meta=meta,
+        meta=loaded.get('meta') or {},
         cfg_options=cfg_options,
         trust_checkpoint=trust_checkpoint,
     )
+    model = build_detector(config, loaded, str(checkpoint), trust_checkpoint)
+    return model.to(location).eval()
+
+
+def build_detector(
+    config: Config, loaded: Mapping, source: str, trust_checkpoint: bool
+) -> nn.Module:
+    """The model of a config with weights that are read already."""
     choose_ops_backend(config.get('ops_backend') or 'auto')
     scope = config.get('default_scope', 'mmdet')
     with (
@@ -171,13 +178,14 @@ def load_detector(
     ):
         model = MODELS.build(copy.deepcopy(config.model))
     model = revert_sync_batchnorm(model)
+    meta = loaded.get('meta') or {}
     model.dataset_meta = _evaluated_metainfo(model, config, meta)
-    report = load_weights(model, loaded, str(checkpoint))
+    report = load_weights(model, loaded, source)
     # A model that lacks some would predict at random.
-    check_complete(report, str(checkpoint))
+    check_complete(report, source)
     if report.unexpected:
         print_log(
-            f'{checkpoint}: loaded {report}',
+            f'{source}: loaded {report}',
             logger='current',
             level=logging.WARNING,
         )
@@ -187,4 +195,4 @@ def load_detector(
         # It fails on sides that it cannot divide.
         preprocessor.test_cfg = {'size_divisor': 8}
     model.cfg = config
-    return model.to(location).eval()
+    return model

@@ -3,7 +3,7 @@
 import glob
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from itertools import groupby, islice
 from pathlib import Path
 
@@ -24,9 +24,9 @@ from ..datasets.transforms import PackImages
 from ..models import MAE, MultiTaskModel
 from ..utils.draw import write_picture
 from .detector import inference_pipeline
-from .drawing import draw_prediction
-from .task_pictures import (
+from .drawing import (
     TaskSample,
+    draw_prediction,
     draw_tasks,
     task_arrays,
     without_labels,
@@ -169,16 +169,6 @@ def _scope_of(model: nn.Module) -> AbstractContextManager:
     return DefaultScope.overwrite_default_scope(scope)
 
 
-def _refuse_cut_off(path: Path) -> None:
-    """Raise for a file that breaks off; cv2 fills the rest with grey."""
-    try:
-        with Image.open(path) as picture:
-            picture.load()
-    except (UnidentifiedImageError, Image.DecompressionBombError):
-        # Kinds and sizes that only the pipeline's loader may know.
-        return
-
-
 def _as_rgb(image: np.ndarray) -> np.ndarray:
     """A loader's array, BGR or grey, of any type, as RGB uint8."""
     if image.dtype != np.uint8:
@@ -202,7 +192,11 @@ def prepare_image(
             results = transform(results)
             continue
         try:
-            _refuse_cut_off(path)
+            # Of a file that breaks off, cv2 fills the rest with grey. Other
+            # kinds and sizes only the pipeline's loader may know.
+            others = UnidentifiedImageError, Image.DecompressionBombError
+            with suppress(*others), Image.open(path) as picture:
+                picture.load()
             results = transform(results)
         except _LOAD_ERRORS as error:
             what = ' '.join(f'{type(error).__name__}: {error}'.split())
@@ -227,16 +221,6 @@ def _broken(path: Path) -> ValueError:
     )
 
 
-def _to_segmentation(path: Path, sample: SegDataSample) -> Segmentation:
-    """The classes of one data sample."""
-    logits = sample.get('seg_logits')
-    # The sum, which needs no memory: the map of a large picture is large.
-    if logits is not None and not logits.data.float().sum().isfinite():
-        raise _broken(path)
-    labels = PixelData(data=sample.pred_sem_seg.data.cpu())
-    return Segmentation(metainfo=sample.metainfo, pred_sem_seg=labels)
-
-
 def _to_detections(path: Path, sample: object, score_thr: float) -> Detections:
     """Objects of one data sample, best first, from the threshold up."""
     instances = getattr(sample, 'pred_instances', None)
@@ -256,18 +240,6 @@ def _to_detections(path: Path, sample: object, score_thr: float) -> Detections:
     return Detections(metainfo=sample.metainfo, pred_instances=kept)
 
 
-def _draw_reconstruction(sample: BaseDataElement) -> np.ndarray:
-    """``(H, 3 W + 8, 3)``: three pictures with white gaps of 4 pixels."""
-    images = [
-        sample.get(name).permute(1, 2, 0).cpu().numpy()
-        for name in ('original', 'masked', 'reconstructed')
-    ]
-    if images[0].shape[2] == 1:
-        images = [image.repeat(3, 2) for image in images]
-    gap = np.full((len(images[0]), 4, 3), 255, np.uint8)
-    return np.concatenate([images[0], gap, images[1], gap, images[2]], 1)
-
-
 def _to_prediction(
     model: nn.Module, item: _Input, sample: object, score_thr: float
 ) -> Prediction:
@@ -279,14 +251,28 @@ def _to_prediction(
         picture = draw_tasks(model, job, sample, arrays)
         return TaskPredictions(picture=picture, arrays=arrays)
     if hasattr(sample, 'pred_loss'):
-        picture = _draw_reconstruction(sample)
+        images = [
+            sample.get(name).permute(1, 2, 0).cpu().numpy()
+            for name in ('original', 'masked', 'reconstructed')
+        ]
+        if images[0].shape[2] == 1:
+            images = [image.repeat(3, 2) for image in images]
+        gap = np.full((len(images[0]), 4, 3), 255, np.uint8)
+        picture = np.concatenate(
+            [images[0], gap, images[1], gap, images[2]], 1
+        )
         return Reconstruction(picture=picture, loss=float(sample.pred_loss))
     if hasattr(sample, 'pred_instances') or not hasattr(
         sample, 'pred_sem_seg'
     ):
         result = _to_detections(path, sample, score_thr)
     else:
-        result = _to_segmentation(path, sample)
+        logits = sample.get('seg_logits')
+        # The sum, which needs no memory: the map of a large picture is large.
+        if logits is not None and not logits.data.float().sum().isfinite():
+            raise _broken(path)
+        labels = PixelData(data=sample.pred_sem_seg.data.cpu())
+        result = Segmentation(metainfo=sample.metainfo, pred_sem_seg=labels)
     result.image = image
     return result
 
@@ -587,12 +573,4 @@ def output_paths(images: Sequence[Path], out_dir: str | Path) -> list[Path]:
         keep = name.suffix.lower() in _KEPT_SUFFIXES
         suffix = '' if keep else '.mp4' if is_video(name) else '.png'
         paths.append(Path(out_dir, name.with_name(name.name + suffix)))
-    inputs = {image.resolve() for image in full}
-    for path in paths:
-        if path.resolve() in inputs:
-            raise ValueError(
-                'out must not be a folder of the images, got '
-                f'{out_dir}, where {path} would be written over; choose '
-                'another folder'
-            )
     return paths

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import cv2
 import numpy as np
@@ -37,9 +37,6 @@ class Video:
     """A video file; iterating over it gives its frames, once.
 
     OpenCV decodes it. Sound is not read.
-
-    Args:
-        path: The file.
 
     Attributes:
         path: The file.
@@ -105,13 +102,6 @@ def write_video(
     place of an older one; when it raises, there is none. Frames are ``(H, W,
     3)``, uint8, red green blue, of one size. As OpenCV writes even sizes
     only, the last row or column of an odd one is there twice.
-
-    Args:
-        path: Ends in ``.mp4``.
-        fps: Frames per second.
-
-    Raises:
-        OSError: If it cannot be written.
     """
     count = 0
     with atomic_path(path) as temporary:
@@ -178,14 +168,6 @@ class InferReport:
     sheet: Path | None
     failed: tuple[tuple[Path, str], ...]
     videos: tuple[Path, ...] = ()
-
-
-class Outputs(NamedTuple):
-    """Where everything goes."""
-
-    pictures: dict[Path, Path]
-    json: Path
-    sheet: Path | None
 
 
 def track(items: Iterable[T], total: int, text: str) -> Iterator[T]:
@@ -260,62 +242,28 @@ def prediction_to_dict(
     return row
 
 
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write predictions, whole or not at all."""
-    text = json.dumps(content, ensure_ascii=False, allow_nan=False)
-    with atomic_path(path) as temporary:
-        temporary.write_text(text + '\n', encoding='utf-8')
-
-
-def choose_outputs(
-    images: Sequence[Path],
-    out_dir: str | Path,
-    json_path: str | Path | None,
-    sheet: bool,
-) -> Outputs:
-    """Decide on all file names, and refuse to write over an image."""
-    out_dir = Path(out_dir)
-    outputs = Outputs(
-        pictures=dict(zip(images, output_paths(images, out_dir))),
-        json=Path(json_path or out_dir / 'predictions.json'),
-        sheet=out_dir / 'contact_sheet.png' if sheet else None,
-    )
-    inputs = {image.resolve() for image in images}
-    for path in filter(None, (outputs.json, outputs.sheet)):
-        if path.resolve() in inputs:
+def _check_outputs(images: Sequence[Path], outputs: Iterable[Path]) -> None:
+    """Raise ValueError if an output is an image, or is written twice."""
+    taken = {image.resolve() for image in images}
+    for path in outputs:
+        if path.resolve() in taken:
             raise ValueError(
-                f'out must not be one of the images, got {path}; choose '
-                'another folder or file'
+                f'{path} would be written over, which is one of the images or '
+                'the result of another one; choose another folder or file, or '
+                'name the images in two calls'
             )
-    return outputs
+        taken.add(path.resolve())
 
 
-def refuse_videos(model: nn.Module, images: Sequence[Path]) -> None:
-    """Raise ValueError if one of the files is a video."""
-    for path in filter(is_video, images):
-        raise ValueError(
-            f'a {type(model).__name__} predicts images only, got the video '
-            f'{path}; videos are for detectors and segmentors'
-        )
-
-
-def _map_paths(outputs: Outputs, out_dir: str | Path) -> dict[Path, Path]:
-    """Files for the label maps, all different and none of the images."""
+def _map_paths(pictures: Mapping[Path, Path], out_dir: Path) -> dict:
+    """Files for the label maps."""
     paths = {}
-    for image, picture in outputs.pictures.items():
+    for image, picture in pictures.items():
         name = picture.relative_to(out_dir)
         if name.suffix.lower() != '.png':
             name = name.with_name(f'{name.name}.png')
-        paths[image] = Path(out_dir, 'label_maps', name)
-    taken = {image.resolve() for image in paths}
-    for image, path in paths.items():
-        if path.resolve() in taken:
-            raise ValueError(
-                f'the label map of {image} would be written over {path}, '
-                'which is an image or the label map of one; name the images '
-                'in two calls, or choose another folder'
-            )
-        taken.add(path.resolve())
+        paths[image] = out_dir / 'label_maps' / name
+    _check_outputs([*pictures], paths.values())
     return paths
 
 
@@ -401,15 +349,25 @@ def infer_to_folder(
             reasons of :func:`~mmext.apis.infer_images`.
     """
     paths = [getattr(image, 'path', image) for image in images]
-    outputs = choose_outputs(paths, out_dir, json_path, sheet)
+    out_dir = Path(out_dir)
+    pictures = dict(zip(paths, output_paths(paths, out_dir)))
+    json_path = Path(json_path or out_dir / 'predictions.json')
+    outputs = [*pictures.values(), json_path]
+    if sheet:
+        outputs.append(out_dir / 'contact_sheet.png')
+    _check_outputs(paths, outputs)
     reconstructs = isinstance(model, MAE)
     if reconstructs and (sheet or truths):
         raise ValueError(
             'sheet and truths must not be given for a masked autoencoder, '
             'which has no annotations; name the images'
         )
-    if isinstance(model, MAE | MultiTaskModel):
-        refuse_videos(model, paths)
+    videos = [*filter(is_video, paths)]
+    if videos and isinstance(model, MAE | MultiTaskModel):
+        raise ValueError(
+            f'a {type(model).__name__} predicts images only, got the video '
+            f'{videos[0]}; videos are for detectors and segmentors'
+        )
     truth_of = {truth.path: truth for truth in truths}
     failed: list[tuple[Path, str]] = []
     rows: list[dict] = []
@@ -425,10 +383,10 @@ def infer_to_folder(
     )
     for prediction in track(predictions, len(stills), 'images'):
         path = prediction.path
-        truth, target = truth_of.get(path), outputs.pictures[path]
+        truth, target = truth_of.get(path), pictures[path]
         row = prediction_to_dict(prediction, target)
         if isinstance(prediction, Segmentation):
-            maps = maps or _map_paths(outputs, out_dir)
+            maps = maps or _map_paths(pictures, out_dir)
             row['label_map'] = str(maps[path])
             write_picture(maps[path], prediction.label_map)
         if isinstance(prediction, TaskPredictions):
@@ -448,12 +406,11 @@ def infer_to_folder(
         # About as wide as high.
         height, width = tiles[0].shape[:2]
         columns = max(1, round(math.sqrt(len(tiles) * height / width)))
-        write_picture(outputs.sheet, tile_sheet(tiles, columns=columns))
-    videos: list[dict] = []
-    for path in filter(is_video, paths):
-        target = outputs.pictures[path]
+        write_picture(outputs[-1], tile_sheet(tiles, columns=columns))
+    films: list[dict] = []
+    for path in videos:
         try:
-            videos.append(_infer_video(model, path, target, options))
+            films.append(_infer_video(model, path, pictures[path], options))
         except UnreadableImageError as error:
             failed.append((path, str(error)))
     if isinstance(model, MultiTaskModel):
@@ -467,10 +424,12 @@ def infer_to_folder(
         'images': rows,
         'failed': [{'image': str(p), 'reason': why} for p, why in failed],
     }
-    if videos:
-        content['videos'] = videos
-    write_json(outputs.json, content)
-    all_rows = [*rows, *(row for video in videos for row in video['frames'])]
+    if films:
+        content['videos'] = films
+    text = json.dumps(content, ensure_ascii=False, allow_nan=False)
+    with atomic_path(json_path) as temporary:
+        temporary.write_text(text + '\n', encoding='utf-8')
+    all_rows = [*rows, *(row for film in films for row in film['frames'])]
     has_objects = not isinstance(model, MAE | MultiTaskModel) and all(
         'labels' in row for row in all_rows
     )
@@ -479,8 +438,8 @@ def infer_to_folder(
         num_objects=sum(len(row['labels']) for row in all_rows)
         if has_objects
         else None,
-        json_path=outputs.json,
-        sheet=outputs.sheet if tiles else None,
+        json_path=json_path,
+        sheet=outputs[-1] if tiles else None,
         failed=tuple(failed),
-        videos=tuple(Path(row['picture']) for row in videos),
+        videos=tuple(Path(row['picture']) for row in films),
     )

@@ -22,7 +22,7 @@ from torch import nn
 from ..checks.config import config_to_json, read_config, walk_dicts
 from ..engine import read_checkpoint, resolve_device, write_pretrained
 from ..utils.safe_load import is_pretrained
-from .detector import load_detector
+from .detector import build_detector, load_detector
 from .infer import Images, Prediction, infer_images, is_video
 from .prediction_files import Video
 
@@ -93,20 +93,28 @@ def save_pretrained(
         The config goes with its paths; a warning lists absolute ones.
     """
     loaded = read_checkpoint(checkpoint, mmap=True, trust=trust_checkpoint)
-    meta = loaded.get('meta') or {}
     cfg = read_config(
         config,
-        meta=meta,
+        meta=loaded.get('meta') or {},
         cfg_options=cfg_options,
         trust_checkpoint=trust_checkpoint,
     )
+    return share_model(cfg, loaded, checkpoint, folder, trust_checkpoint)
+
+
+def share_model(
+    cfg: Config,
+    loaded: Mapping,
+    checkpoint: str | Path,
+    folder: str | Path,
+    trust_checkpoint: bool,
+) -> Path:
+    """:func:`save_pretrained` of a checkpoint that is read already."""
     # What cannot be shared is said before the model is built.
     config_to_json(cfg)
     _refuse_files(cfg)
     _warn_of_paths(cfg)
-    model = load_detector(
-        cfg, checkpoint, device='cpu', trust_checkpoint=trust_checkpoint
-    )
+    model = build_detector(cfg, loaded, str(checkpoint), trust_checkpoint)
     folder = Path(folder)
     write_pretrained(
         folder,
@@ -154,20 +162,15 @@ def _warn_of_paths(cfg: Config) -> None:
 # The card ---------------------------------------------------------------
 
 
-def _task_of(model: nn.Module) -> str:
-    """The hub's word for what a model does, or nothing."""
-    scopes = {kind.__module__.split('.')[0] for kind in type(model).__mro__}
-    if hasattr(model, 'decode_head') or 'mmseg' in scopes:
-        return 'image-segmentation'
-    return 'object-detection' if 'mmdet' in scopes else ''
-
-
 def _card(model: nn.Module, name: str) -> str:
     """Text of the model card; names of others are text in it, and no HTML."""
-    task, kind = _task_of(model), str(model.cfg.model['type'])
-    head = {'library_name': 'mmext'}
-    if task:
-        head['pipeline_tag'] = task
+    scopes = {kind.__module__.split('.')[0] for kind in type(model).__mro__}
+    kind, head = str(model.cfg.model['type']), {'library_name': 'mmext'}
+    # The hub's word for what a model does.
+    if hasattr(model, 'decode_head') or 'mmseg' in scopes:
+        head['pipeline_tag'] = 'image-segmentation'
+    elif 'mmdet' in scopes:
+        head['pipeline_tag'] = 'object-detection'
     head['tags'] = ['mmext', kind]
     return _CARD.format(
         head=yaml.safe_dump(head, sort_keys=False, allow_unicode=True),

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import torch
 from mmengine.config import Config
@@ -26,7 +27,7 @@ from ..checks.config import (
     unknown_loader_keys,
 )
 from ..engine import GracefulExit, close_process_group, resolve_device
-from ..engine.distributed import PeerError, note_failure
+from ..engine.distributed import current_watch
 from ..utils.files import atomic_path, check_outputs
 from ..utils.launcher_env import read_launcher_env
 from ..utils.safe_load import careful_readers, is_pretrained
@@ -51,9 +52,21 @@ def prepare_config(
 ) -> Config:
     """Read the config of a run and check what can be checked early.
 
-    ``splits`` are those of ``'train'``, ``'val'`` and ``'test'`` whose data
-    the run needs; all else is as of :func:`prepare_training` and
-    :func:`prepare_test`.
+    Args:
+        config: The config, or its file.
+        splits: Those of ``'train'``, ``'val'`` and ``'test'`` whose data the
+            run needs.
+        work_dir: Folder of the run; by default that of the config, else
+            ``work_dirs`` and the name of the config.
+        cfg_options: Settings to put over the config.
+        launcher: ``'none'``, ``'pytorch'``, ``'slurm'`` or ``'mpi'``.
+        device: ``'auto'``, ``'cpu'``, ``'cuda'`` or ``'cuda:N'``; by default
+            that of the config.
+        trust_checkpoint: Let checkpoints that are named, and other files
+            that the config names, run code when they are read; the same as
+            ``trust_checkpoint = True`` in the config.
+        out: File that is going to be written.
+        report: Folder that is going to be written.
     """
     cfg = read_config(config, cfg_options=cfg_options)
     check_misplaced_keys(cfg)
@@ -122,7 +135,7 @@ def process_group() -> Iterator[None]:
         failed = False
         raise
     except BaseException as error:
-        note_failure(error, gave_up=isinstance(error, PeerError))
+        current_watch().note_failure(error)
         raise
     finally:
         close_process_group(failed=failed)
@@ -172,11 +185,7 @@ def prepare_training(
     resume: str | None = None,
     amp: bool = False,
     auto_scale_lr: bool = False,
-    work_dir: str | None = None,
-    cfg_options: Mapping | None = None,
-    launcher: str = 'none',
-    device: str | None = None,
-    trust_checkpoint: bool = False,
+    **options: Any,
 ) -> Config:
     """Read and check the config of a training.
 
@@ -190,15 +199,8 @@ def prepare_training(
             the config names a dtype.
         auto_scale_lr: Scale the learning rate by the number of images per
             step over ``auto_scale_lr.base_batch_size`` of the config.
-        work_dir: Folder of the run; by default that of the config, else
-            ``work_dirs`` and the name of the config.
-        cfg_options: Settings to put over the config.
-        launcher: ``'none'``, ``'pytorch'``, ``'slurm'`` or ``'mpi'``.
-        device: ``'auto'``, ``'cpu'``, ``'cuda'`` or ``'cuda:N'``; by default
-            that of the config.
-        trust_checkpoint: Let checkpoints that are named, and other files
-            that the config names, run code when they are read; the same as
-            ``trust_checkpoint = True`` in the config.
+        **options: ``work_dir``, ``cfg_options``, ``launcher``, ``device`` and
+            ``trust_checkpoint`` of :func:`~mmext.apis.runs.prepare_config`.
 
     Returns:
         The config for :func:`run_training`.
@@ -211,15 +213,7 @@ def prepare_training(
             config, the device does not exist, or the launcher did not set
             what it has to.
     """
-    cfg = prepare_config(
-        config,
-        splits=('train', 'val'),
-        work_dir=work_dir,
-        cfg_options=cfg_options,
-        launcher=launcher,
-        device=device,
-        trust_checkpoint=trust_checkpoint,
-    )
+    cfg = prepare_config(config, splits=('train', 'val'), **options)
     if amp:
         _enable_amp(cfg)
     if auto_scale_lr:
@@ -255,12 +249,8 @@ def _place(cfg: Config) -> tuple[int, int]:
 def has_errors(cfg: Config) -> bool:
     """Print the errors that a config shows before anything is built.
 
-    Args:
-        cfg: What :func:`prepare_training` returned.
-
-    Returns:
-        Whether there are some. Each process finds that out for itself, so
-        that none waits for one that does not train.
+    Returns whether there are some. Each process finds that out for itself, so
+    that none waits for one that does not train.
     """
     # Not at the top: tests and libraries do without.
     from ..checks.preflight import check_training
@@ -279,12 +269,8 @@ def has_errors(cfg: Config) -> bool:
 def trained_checkpoint(cfg: Config, since: float = 0.0) -> Path | None:
     """The best checkpoint of a training, or its last one.
 
-    Args:
-        cfg: What :func:`run_training` has trained.
-        since: When it began; the best one may be older if it was resumed.
-
-    Returns:
-        The file; None in all processes but the first.
+    None in all processes but the first. ``since`` is when it began: the best
+    one may be older if it was resumed.
     """
     folder = Path(cfg.work_dir)
     if _place(cfg)[0]:
@@ -326,11 +312,7 @@ def prepare_test(
     report: str | None = None,
     tta: bool = False,
     tile: int | None = None,
-    work_dir: str | None = None,
-    cfg_options: Mapping | None = None,
-    launcher: str = 'none',
-    device: str | None = None,
-    trust_checkpoint: bool = False,
+    **options: Any,
 ) -> Config:
     """Read and check the config of a test.
 
@@ -343,11 +325,7 @@ def prepare_test(
         tta: Test with flips and scales, see
             :func:`~mmext.apis.views.wrap_test`.
         tile: Test with tiles of so many pixels, too; see there.
-        work_dir: This and all below as of :func:`prepare_training`.
-        cfg_options: See there.
-        launcher: See there.
-        device: See there.
-        trust_checkpoint: See there.
+        **options: As of :func:`prepare_training`.
 
     Returns:
         The config for :func:`run_test`.
@@ -368,15 +346,7 @@ def prepare_test(
             f'checkpoint must be an existing file, got {checkpoint!r}'
         )
     cfg = prepare_config(
-        config,
-        splits=('test',),
-        work_dir=work_dir,
-        cfg_options=cfg_options,
-        launcher=launcher,
-        device=device,
-        trust_checkpoint=trust_checkpoint,
-        out=out,
-        report=report,
+        config, splits=('test',), out=out, report=report, **options
     )
     if cfg.get('test_dataloader') is None:
         raise ValueError(

@@ -95,17 +95,14 @@ def get_gradients(optim_wrapper: Any) -> Gradients:
         }
         # Those of the tasks, if it keeps any.
         waiting |= getattr(wrapper, 'task_gradients', dict)()
-        if waiting:
-            result[name] = {k: _copy(value) for k, value in waiting.items()}
+        for key, gradient in waiting.items():
+            gradient = gradient.detach().cpu()
+            copied = gradient.clone()
+            if gradient.layout == torch.strided and not gradient.any():
+                # One of zeros takes no room.
+                copied = gradient.new_zeros(()).expand(gradient.shape)
+            result.setdefault(name, {})[key] = copied
     return result
-
-
-def _copy(gradient: Tensor) -> Tensor:
-    """A copy on the CPU; one of zeros takes no room."""
-    gradient = gradient.detach().cpu()
-    if gradient.layout == torch.strided and not gradient.any():
-        return gradient.new_zeros(()).expand(gradient.shape)
-    return gradient.clone()
 
 
 def share_equal(

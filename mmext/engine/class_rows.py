@@ -111,16 +111,10 @@ class ClassRows:
         self.copied: dict[str, tuple[int, int]] = {}
 
     def adapt(self, name: str, value: Tensor, own: Tensor) -> Tensor:
-        """What to load into a parameter.
+        """What to load into the parameter ``own`` of a model.
 
-        Args:
-            name: Of the parameter.
-            value: What the checkpoint has.
-            own: What the model has.
-
-        Returns:
-            ``value`` itself if it does not depend on the classes, or cannot
-            be brought into the shape of ``own``.
+        ``value`` itself, of the checkpoint, if it does not depend on the
+        classes, or cannot be brought into the shape of ``own``.
         """
         counts = len(self.old), len(self.new)
         if self.layouts is not None:
@@ -153,20 +147,6 @@ def _names(classes: Any) -> tuple[str, ...] | None:
         return None
     names = tuple(map(str, classes))
     return names if len(set(names)) == len(names) else None
-
-
-def _old_names(
-    meta: Mapping[str, Any], weights: Mapping[str, Tensor]
-) -> tuple[str, ...] | None:
-    """Classes of a checkpoint; COCO's for a CO-DETR of 80 that says none."""
-    names = _names(checkpoint_metainfo(meta).get('classes'))
-    bias = weights.get(_CO_DETR)
-    if names is None and bias is not None and len(bias) == _NUM_COCO:
-        # Here, as it loads mmdet's data sets.
-        from mmdet.datasets import CocoDataset
-
-        names = tuple(CocoDataset.METAINFO['classes'])
-    return names
 
 
 def _probe(model: nn.Module, cfg: Any, count: int) -> dict[str, _Layout]:
@@ -202,17 +182,16 @@ def class_rows(
 ) -> ClassRows | None:
     """What brings a checkpoint's rows to a model, if its classes are others.
 
-    Args:
-        model: The model, without a wrapper.
-        cfg: The config that it was built of.
-        classes: Names of the classes of the training data, or None.
-        meta: Of the checkpoint.
-        weights: Of the checkpoint.
-
-    Returns:
-        None if the classes are the same, or are not known on both sides.
+    ``classes`` are those of the training data, ``meta`` and ``weights`` of the
+    checkpoint. None if they are the same, or not known on both sides.
     """
-    old, new = _old_names(meta, weights), _names(classes)
+    old = _names(checkpoint_metainfo(meta).get('classes'))
+    new, bias = _names(classes), weights.get(_CO_DETR)
+    if old is None and bias is not None and len(bias) == _NUM_COCO:
+        # The public ones of COCO do not say it. Here, as it loads data sets.
+        from mmdet.datasets import CocoDataset
+
+        old = tuple(CocoDataset.METAINFO['classes'])
     if old is None or new is None or old == new:
         return None
     if len(old) != len(new):

@@ -41,6 +41,7 @@ from ..ops import choose_ops_backend, log_backend
 from ..registry import RUNNERS
 from ..utils.files import atomic_path
 from ..utils.launcher_env import read_launcher_env
+from ..utils.safe_load import careful_readers
 from ..utils.tensors import has_bfloat16
 from ..utils.training import rate_factor
 from .checkpoint import CheckpointingRunner, work_dir_lock
@@ -49,7 +50,6 @@ from .distributed import (
     current_watch,
     keep_parameter_names,
     model_wrapper_config,
-    note_phase,
     unwrap_model,
     watched_run,
 )
@@ -73,23 +73,6 @@ from .optim.cpu_amp import cpu_amp_cfg
 from .sample_errors import name_failing_samples
 
 
-class _IgnoreOnce:
-    """Handler that ignores the first SIGTERM and exits on the second.
-
-    PyTorch sends one to a worker that hangs at the end, and Python another
-    one, so such a worker still goes. A worker whose main process has gone
-    ends within seconds, as PyTorch's workers do.
-    """
-
-    def __init__(self) -> None:
-        self.seen = False
-
-    def __call__(self, signum: int, frame: Any) -> None:
-        if self.seen:
-            os._exit(128 + signum)
-        self.seen = True
-
-
 @atexit.register
 def end_workers() -> None:
     """End what data loading processes are left when Python exits.
@@ -108,9 +91,22 @@ def end_workers() -> None:
 def start_worker(
     worker_id: int, init_fn: Callable[[int], None] | None = None
 ) -> None:
-    """Set a data loading process up; runs in that process."""
+    """Set a data loading process up; runs in that process.
+
+    It ignores the first SIGTERM and exits on the second: PyTorch sends one to
+    a worker that hangs at the end, and Python another one, so such a worker
+    still goes. A worker whose main process has gone ends within seconds, as
+    PyTorch's workers do.
+    """
+    seen = []
+
+    def exit_on_second(signum: int, frame: Any) -> None:
+        if seen:
+            os._exit(128 + signum)
+        seen.append(signum)
+
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _IgnoreOnce())
+    signal.signal(signal.SIGTERM, exit_on_second)
     if init_fn is not None:
         init_fn(worker_id)
 
@@ -251,7 +247,7 @@ class PortableRunner(CheckpointingRunner):
         self.local_world_size = (env and env.local_world_size) or 1
         if env is not None and not is_distributed():
             init_process_group(env, self.device, dist_cfg)
-        elif env is not None and current_watch() is None:
+        elif env is not None:
             watch_ranks(self.dist_timeout_s)
         super().setup_env(env_cfg)
 
@@ -277,22 +273,18 @@ class PortableRunner(CheckpointingRunner):
         if self.device.type == 'cpu' and keep_freed_memory():
             text += ', freed memory is kept'
         self.logger.info(text)
-        if self.device.type == 'cpu':
-            self._warn_of_threads()
-        choose_ops_backend(self.cfg.get('ops_backend') or 'auto')
-        log_backend(self.logger, self.device.type)
-
-    def _warn_of_threads(self) -> None:
-        """Threads that are more than the processors wait for each other."""
-        cores = os.cpu_count() or 1
-        item, processes = torch.get_num_threads(), self.local_world_size
-        if item > 1 and item * processes > cores:
+        # Threads that are more than the processors wait for each other.
+        cores, threads = os.cpu_count() or 1, torch.get_num_threads()
+        processes = self.local_world_size
+        if self.device.type == 'cpu' and threads > max(1, cores / processes):
             self.logger.warning(
-                f'{processes} process(es) of this machine with {item} threads '
-                f'each share {cores} processors, which can make a step ten '
-                'times as long; set OMP_NUM_THREADS='
+                f'{processes} process(es) of this machine with {threads} '
+                f'threads each share {cores} processors, which can make a '
+                'step ten times as long; set OMP_NUM_THREADS='
                 f'{max(cores // processes, 1)}'
             )
+        choose_ops_backend(self.cfg.get('ops_backend') or 'auto')
+        log_backend(self.logger, self.device.type)
 
     def build_log_processor(self, log_processor: Any) -> LogProcessor:
         """Build what formats the log."""
@@ -487,9 +479,9 @@ class PortableRunner(CheckpointingRunner):
 
     def save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
         """Save a checkpoint; the other processes can see that this does."""
-        before = note_phase(CHECKPOINT)
+        before = current_watch().note(CHECKPOINT)
         super().save_checkpoint(*args, **kwargs)
-        note_phase(before)
+        current_watch().note(before)
 
     def train(self) -> nn.Module:
         """Train, and restore the signal handlers however it ends.
@@ -503,7 +495,9 @@ class PortableRunner(CheckpointingRunner):
         if is_main_process():
             lock = work_dir_lock(self.work_dir)
         try:
-            with watched_run(), lock:
+            # Files that are read meanwhile run no code.
+            careful = careful_readers(self.trust_checkpoint)
+            with watched_run(), lock, careful:
                 self._write_config()
                 return super().train()
         finally:
@@ -512,11 +506,13 @@ class PortableRunner(CheckpointingRunner):
                     hook.restore()
 
     def val(self) -> dict:
-        """Validate; raises as :meth:`train` does."""
-        with watched_run():
+        """Validate with a checkpoint that fills the model; see `train`."""
+        self._evaluating = True
+        with watched_run(), careful_readers(self.trust_checkpoint):
             return super().val()
 
     def test(self) -> dict:
-        """Test; raises as :meth:`train` does."""
-        with watched_run():
+        """Test with a checkpoint that fills the model; see `train`."""
+        self._evaluating = True
+        with watched_run(), careful_readers(self.trust_checkpoint):
             return super().test()

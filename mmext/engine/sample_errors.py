@@ -47,14 +47,6 @@ def _files_of(dataset: Any, index: int) -> dict[str, str]:
     return files
 
 
-def _is_decodable(path: str) -> bool:
-    decoded: list[Any] = []
-    for backend in ('cv2', 'pillow'):
-        with ErrorCatcher(lambda error: None):
-            decoded.append(mmcv.imread(path, backend=backend))
-    return any(image is not None for image in decoded)
-
-
 def _fault(path: str, kind: str) -> str:
     """What is wrong with a file, and what to do; empty for nothing."""
     if '://' in path:
@@ -66,27 +58,16 @@ def _fault(path: str, kind: str) -> str:
         )
     if Path(path).stat().st_size == 0:
         return 'is empty; replace it, or remove it from the annotations'
-    if kind in _KINDS.values() and not _is_decodable(path):
-        return (
-            'is no image that can be decoded; replace it, or remove it from '
-            'the annotations'
-        )
-    return ''
-
-
-def _diagnose(files: Mapping[str, str]) -> str:
-    """What to say and do about a sample, from a second look at its files."""
-    faults = []
-    for kind, path in files.items():
-        fault = _fault(path, kind)
-        if fault:
-            noun = 'the file' if len(files) == 1 else f'the {kind} file'
-            faults.append(f'{noun} {fault}')
-    if faults:
-        return '; '.join(faults)
-    if not files or any('://' in path for path in files.values()):
-        return 'a step of its pipeline failed'
-    return 'its files are readable, a step of the pipeline failed'
+    if kind not in _KINDS.values():
+        return ''
+    for backend in ('cv2', 'pillow'):
+        with ErrorCatcher(lambda error: None):
+            if mmcv.imread(path, backend=backend) is not None:
+                return ''
+    return (
+        'is no image that can be decoded; replace it, or remove it from the '
+        'annotations'
+    )
 
 
 class _NamingPrepare:
@@ -104,14 +85,23 @@ class _NamingPrepare:
             raise
         except Exception as error:
             files = _files_of(dataset, idx)
+            reason = 'its files are readable, a step of the pipeline failed'
+            if not files or any('://' in path for path in files.values()):
+                reason = 'a step of its pipeline failed'
+            # From a second look at them.
+            faults = []
+            for kind, path in files.items():
+                noun = 'the file' if len(files) == 1 else f'the {kind} file'
+                if fault := _fault(path, kind):
+                    faults.append(f'{noun} {fault}')
             names = ', '.join(
                 f'{kind} {path!r}' for kind, path in files.items()
             )
             raise SampleError(
                 f'sample {idx} of {type(dataset).__name__}, '
                 f'{names or "without a file"}, '
-                f'cannot be prepared: {_diagnose(files)}. The error was '
-                f'{type(error).__name__}: {str(error).strip()}'
+                f'cannot be prepared: {"; ".join(faults) or reason}. The '
+                f'error was {type(error).__name__}: {str(error).strip()}'
             ) from error
 
 

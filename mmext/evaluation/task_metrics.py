@@ -174,22 +174,18 @@ class SurfaceNormalMetric(_TaskMetric):
         count = count or math.nan
         mean = float(total / count)
         histogram = sum(part.astype(np.int64) for _, part in results)
-        median = math.nan if math.isnan(mean) else self._median(histogram)
+        median = math.nan
+        if not math.isnan(mean):
+            # The angle below which half of the pixels are, even in a bin.
+            below = np.cumsum(histogram)
+            bin_ = int(np.searchsorted(below, below[-1] / 2))
+            inside = (below[-1] / 2 - below[bin_]) / histogram[bin_] + 1
+            median = float((bin_ + inside) * self.RESOLUTION)
         shares = {
             f'within_{limit:g}': float(100 * number / count)
             for limit, number in zip(self.LIMITS, within)
         }
         return {'mean': mean, 'median': median, **shares}
-
-    def _median(self, histogram: np.ndarray) -> float:
-        """The angle below which half of the pixels are, even in a bin."""
-        below = np.cumsum(histogram)
-        half = below[-1] / 2
-        location = int(np.searchsorted(below, half))
-        inside = (half - below[location] + histogram[location]) / histogram[
-            location
-        ]
-        return float((location + inside) * self.RESOLUTION)
 
 
 @METRICS.register_module()

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from mmengine.config import Config
 
@@ -14,14 +15,7 @@ __all__ = [
 
 
 def assert_ddp_clean(
-    cfg: Config | str | Path,
-    *,
-    cfg_options: dict | None = None,
-    batches: Sequence[str] = ('normal', 'empty'),
-    steps: int = 2,
-    batch_size: int = 0,
-    image_size: tuple[int, int] | None = None,
-    allow: Sequence[str] = (),
+    cfg: Config | str | Path, *, allow: Sequence[str] = (), **options: Any
 ) -> PreflightReport:
     """Assert that a config will train on several GPUs.
 
@@ -31,14 +25,10 @@ def assert_ddp_clean(
 
     Args:
         cfg: A config or its file.
-        cfg_options: Settings to put over it, keys with dots.
-        batches: Kinds of batches, see
-            :func:`~mmext.checks.preflight.check_config`.
-        steps: Of each kind, at least 2.
-        batch_size: Samples of a batch; 0 for what suits the model.
-        image_size: Height and width of made-up pictures; None for what suits
-            the model.
         allow: Ids of rules whose errors are accepted.
+        **options: Of :func:`~mmext.checks.preflight.check_config`, such as
+            ``cfg_options``, ``batch_size`` and ``image_size``; by default
+            without labels and without a training in small.
 
     Returns:
         The report, for more assertions.
@@ -56,13 +46,12 @@ def assert_ddp_clean(
     """
     report = check_config(
         cfg,
-        cfg_options=cfg_options,
-        batches=batches,
-        steps=steps,
-        batch_size=batch_size,
-        image_size=image_size,
-        miniature=0.0,
-        labels=False,
+        **{
+            'batches': ('normal', 'empty'),
+            'miniature': 0.0,
+            'labels': False,
+            **options,
+        },
     )
     wrong = [
         finding

@@ -269,17 +269,10 @@ def generate_dataset(
     write: Callable[[Callable[[], None]], Mapping[str, Any]],
     describe: Callable[[Any], str],
 ) -> int:
-    """Write a generated data set below a progress bar.
+    """Write a generated data set below a progress bar; the exit code.
 
-    Args:
-        parser: Of the tool, for its name.
-        args: With ``out``, ``num_train`` and ``num_val``.
-        write: Writes the set, calls its argument after each picture, and
-            returns what is in each split.
-        describe: What is in a split, as a text.
-
-    Returns:
-        The exit code: 0; 1 for an error; 130 after Ctrl-C.
+    ``write`` calls its argument after each picture, and returns what is in
+    each split.
     """
     # An exception, so that the unfinished set is removed.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
@@ -309,9 +302,7 @@ def convert_file(
 ) -> int:
     """Run a conversion of ``args.source`` to ``args.target``.
 
-    Returns:
-        The exit code: 0; 1 for an error. Exits with 2 if the target cannot
-        be written.
+    Returns the exit code; exits with 2 if the target cannot be written.
     """
     files = {'target': args.target}
     outputs = partial(check_outputs, files, inputs={'source': args.source})

@@ -58,16 +58,6 @@ def ink_on(color: Color) -> Color:
     return (0, 0, 0) if light > 130 else (255, 255, 255)
 
 
-def _overlap(one: np.ndarray, others: Sequence[np.ndarray]) -> float:
-    """Area of a rectangle that others cover, counted once for each."""
-    if not others:
-        return 0.0
-    other = np.stack(others)
-    low = np.maximum(one[:2], other[:, :2])
-    high = np.minimum(one[2:], other[:, 2:])
-    return float((high - low).clip(min=0).prod(axis=1).sum())
-
-
 def _label_box(
     box: np.ndarray,
     size: tuple[int, int],
@@ -90,11 +80,16 @@ def _label_box(
     # A picture lower than the line has room nowhere; then it is cut off.
     room = max(canvas_height - height, 0)
     fitting = [(x, y) for x, y in corners if 0 <= y <= room]
-    rects = []
+    others = np.reshape(taken, (-1, 4))
+    rects, covered = [], []
     for x, y in fitting or [(x1, min(max(y1, 0), room))]:
         x = min(max(x, 0), max(canvas_width - width, 0))
-        rects.append(np.array([x, y, x + width, y + height]))
-    return min(rects, key=lambda rect: _overlap(rect, taken))
+        rect = np.array([x, y, x + width, y + height])
+        low = np.maximum(rect[:2], others[:, :2])
+        high = np.minimum(rect[2:], others[:, 2:])
+        rects.append(rect)
+        covered.append((high - low).clip(min=0).prod(axis=1).sum())
+    return rects[int(np.argmin(covered))]
 
 
 def draw_labels(

@@ -179,13 +179,6 @@ def _try_file(path: str | Path, regular: bool) -> None:
         _try_folder(Path(os.path.realpath(path)).parent)
 
 
-def _identity(path: str | Path) -> str | None:
-    """The same for paths to one output; None for a sink such as /dev/null."""
-    if str(path) == _STDOUT:
-        return _STDOUT
-    return None if is_stream(path) else os.path.realpath(path)
-
-
 Paths = Mapping[str, 'str | Path | None']
 
 
@@ -227,9 +220,12 @@ def check_outputs(
         except OSError as error:
             problems.append(f'{name} {path}: {error.strerror or error}')
             continue
-        identity = _identity(path)
-        if identity is None:
-            continue
+        # The same for paths to one output; any number goes to /dev/null.
+        identity = _STDOUT
+        if str(path) != _STDOUT:
+            if is_stream(path):
+                continue
+            identity = os.path.realpath(path)
         if identity in known:
             problems.append(f'{name} {path}: this is {known[identity]}, too')
         known[identity] = name

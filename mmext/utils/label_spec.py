@@ -259,34 +259,31 @@ def likely_cause(
             f'ignores {ignore_index}; set ignore_index={value} of the heads'
         )
     if wrong == {num_classes}:
-        return _one_based(num_classes, 0 in occurring)
+        if 0 not in occurring:
+            return (
+                f'labels start at 1: 0 does not occur, and {num_classes} '
+                'does. Set reduce_zero_label=True of the data set if 0 is '
+                'background that shall be ignored, or '
+                f'num_classes={num_classes + 1} if it is a class'
+            )
+        if num_classes in _FROM_ONE:
+            return (
+                f'these are the label maps of {_FROM_ONE[num_classes]}, whose '
+                f'classes are 1 to {num_classes}, and 0 is none; set '
+                'reduce_zero_label=True of the data set, and leave it out of '
+                'LoadAnnotations'
+            )
+        return (
+            f'{num_classes} is num_classes, one more than the last class. If '
+            f'the classes are 1 to {num_classes} and 0 is none, set '
+            f'reduce_zero_label=True of the data set; if {num_classes} marks '
+            f'void pixels, set ignore_index={num_classes} of the heads, of '
+            f'the metric, and seg_pad_val={num_classes} of the data '
+            'preprocessor; if it is a class, set '
+            f'num_classes={num_classes + 1}'
+        )
     return (
         'the labels were made for other classes than the model has; compare '
         f'num_classes={num_classes} of the head with the classes of the data '
         'set, and with what its label_map and reduce_zero_label make of masks'
-    )
-
-
-def _one_based(count: int, has_zero: bool) -> str:
-    """Labels up to the number of classes, where the last class is one less."""
-    if has_zero and count in _FROM_ONE:
-        return (
-            f'these are the label maps of {_FROM_ONE[count]}, whose classes '
-            f'are 1 to {count}, and 0 is none; set reduce_zero_label=True of '
-            'the data set, and leave it out of LoadAnnotations'
-        )
-    if has_zero:
-        return (
-            f'{count} is num_classes, one more than the last class. If the '
-            f'classes are 1 to {count} and 0 is none, set '
-            'reduce_zero_label=True of the data set; if '
-            f'{count} marks void pixels, set ignore_index={count} of the '
-            f'heads, of the metric, and seg_pad_val={count} of the data '
-            'preprocessor; if it is a class, set '
-            f'num_classes={count + 1}'
-        )
-    return (
-        f'labels start at 1: 0 does not occur, and {count} does. Set '
-        'reduce_zero_label=True of the data set if 0 is background that '
-        f'shall be ignored, or num_classes={count + 1} if it is a class'
     )

@@ -7,7 +7,7 @@ allows these, each by a constructor that can do nothing else.
 
 :func:`careful_readers` makes MMEngine's own readers as careful, through which
 weights of an ``init_cfg`` and files of class weights are read.
-:func:`read_weights` is for tools that convert files of weights.
+:func:`read_weights` is what else reads a file: a training, a tool.
 """
 
 import argparse
@@ -21,7 +21,7 @@ import sys
 import warnings
 import zipfile
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache
@@ -45,6 +45,21 @@ from .files import is_stream
 _TRUSTED = ContextVar('mmext_trust_checkpoint', default=False)
 _TORCH_LOAD = torch.load
 _MAX_NAMES = 5
+# What torch.load raises for files that are cut off, damaged, or no
+# checkpoints at all.
+_READ_ERRORS = (
+    AttributeError,
+    EOFError,
+    ImportError,
+    IndexError,
+    KeyError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    pickle.UnpicklingError,
+    zipfile.BadZipFile,
+)
 # Of a file before PyTorch 1.6: a number, a version, the system, the content,
 # and the keys of the storages, which follow.
 _MAX_PICKLES = 5
@@ -325,13 +340,9 @@ def load_torch(
         source: What to call it in messages, by default its path.
         **options: Of ``torch.load``: ``map_location``, ``mmap``.
 
-    Returns:
-        What was saved.
-
     Raises:
         UntrustedTypeError: If there are other types and no trust.
-        pickle.UnpicklingError: If the file is damaged, or no checkpoint.
-        Exception: Whatever else ``torch.load`` raises for such files.
+        Exception: Whatever ``torch.load`` raises for a damaged file.
     """
     source = str(file) if source is None else source
     if trust is None:
@@ -458,10 +469,7 @@ def _torch_load_of(source: str) -> Callable[..., Any]:
             try:
                 check_archive(f)
             except DamagedFileError as error:
-                raise DamagedFileError(
-                    f'checkpoint {name!r} is damaged: {error}; copy or '
-                    'download it again'
-                ) from error
+                raise DamagedFileError(_damaged(name, error)) from error
         return load_torch(f, source=name, map_location=map_location, **options)
 
     return load
@@ -517,12 +525,7 @@ def is_pretrained(path: str | os.PathLike) -> bool:
 def check_paths(
     source: str | Path, target: str | Path, overwrite: bool
 ) -> None:
-    """Raise if there is no source, or a target that must not be replaced.
-
-    Raises:
-        FileNotFoundError: If ``source`` is no file.
-        FileExistsError: If ``target`` exists and ``overwrite`` is False.
-    """
+    """Raise if there is no source, or a target that must not be replaced."""
     if not Path(source).is_file():
         raise FileNotFoundError(f'source must be a file, got {source}')
     if Path(target).exists() and not (overwrite or is_stream(target)):
@@ -532,32 +535,64 @@ def check_paths(
         )
 
 
-def read_weights(source: str | Path, trust: bool) -> dict:
+def read_weights(
+    source: str | Path,
+    trust: bool | None,
+    *,
+    mmap: bool = False,
+    verify: bool = True,
+) -> dict:
     """The dict that a checkpoint holds, on the CPU.
 
     Args:
-        source: The file; its checksums are checked first.
+        source: A local file.
         trust: Read any type, which can run code.
+        mmap: Leave the weights on the disk until they are used.
+        verify: Compare the checksums first, about a second for each gigabyte.
 
     Raises:
         ValueError: If the file is damaged or no checkpoint, holds no dict,
             or holds more than weights and ``trust`` is False.
     """
     try:
-        check_archive(source)
-        content = load_torch(source, trust=trust, map_location='cpu')
+        if verify and not check_archive(source):
+            print_log(
+                f'{source} has no checksums (it is of PyTorch before 1.6, or '
+                'was saved without): damage would not be noticed',
+                logger='current',
+                level=logging.WARNING,
+            )
+        # Torch's old format cannot be mapped.
+        mmap = mmap and zipfile.is_zipfile(source)
+        content = load_torch(
+            source, trust=trust, map_location='cpu', mmap=mmap
+        )
+    except UntrustedTypeError:
+        raise
     except DamagedFileError as error:
+        raise ValueError(_damaged(source, error)) from error
+    except _READ_ERRORS as error:
         raise ValueError(
-            f'source is damaged, got {source}: {error}; download it again'
+            f'checkpoint {str(source)!r} cannot be read: it is damaged, cut '
+            f'off or no PyTorch checkpoint ({Path(source).stat().st_size} '
+            f'bytes; {type(error).__name__}: {str(error).strip()[:200]}); '
+            'copy or download it again, or take another one'
         ) from error
-    except pickle.UnpicklingError as error:
+    return only_dict(content, source)
+
+
+def _damaged(source: str | Path, error: DamagedFileError) -> str:
+    return (
+        f'checkpoint {str(source)!r} is damaged: {error}; copy or download it '
+        'again, or take an earlier one'
+    )
+
+
+def only_dict(content: Any, source: str | Path) -> dict:
+    """What a checkpoint holds; ValueError if that is no dict."""
+    if not isinstance(content, Mapping):
         raise ValueError(
-            f'source must be a checkpoint of PyTorch, got {source}: '
-            f'{" ".join(str(error).split())[:200]}; download it again'
-        ) from error
-    if not isinstance(content, dict):
-        raise ValueError(
-            f'source must hold a dict, got {type(content).__name__} in '
-            f'{source}'
+            f'checkpoint {str(source)!r} must hold a dict, got '
+            f'{type(content).__name__}'
         )
     return content

@@ -94,15 +94,10 @@ def merge_groups(
 ) -> list[dict[str, Any]]:
     """Parameter groups of an optimizer, with those of equal settings as one.
 
-    Args:
-        groups: Each a dict with a list ``params`` and settings such as
-            ``lr``. They are not changed.
-        defaults: Settings of a group that does not have them.
-
-    Returns:
-        One group for each combination of settings, in the order of the first
-        parameter that has it, without :data:`MULTIPLIERS`. Values that are
-        not hashable, such as lists, are equal if they are the same object.
+    A group has a list ``params`` and settings such as ``lr``, by default those
+    of ``defaults``. They come in the order of their first parameter, without
+    :data:`MULTIPLIERS`. Values that are not hashable, such as lists, are equal
+    if they are the same object.
     """
     merged: dict[Hashable, dict[str, Any]] = {}
     for group in groups:

@@ -21,6 +21,7 @@ from mmext.apis.infer import (
     list_images,
     output_paths,
 )
+from mmext.apis.prediction_files import infer_to_folder
 
 RED, BLUE = (10, 20, 50, 60), (80, 30, 120, 70)
 
@@ -274,5 +275,5 @@ def test_rejects_writing_over_an_image(folder, how):
         out.symlink_to(folder)
     elif how == 'relative':
         out = os.path.relpath(folder)
-    with pytest.raises(ValueError, match='out must not be a folder of the'):
-        output_paths([folder / 'b.png'], out)
+    with pytest.raises(ValueError, match='would be written over'):
+        infer_to_folder(None, [folder / 'b.png'], out)

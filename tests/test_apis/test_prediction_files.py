@@ -243,7 +243,7 @@ def test_writes_a_picture_of_each_image_and_the_numbers(
 
 
 def test_rejects_predictions_in_place_of_an_image(model, images, tmp_path):
-    with pytest.raises(ValueError, match='out must not be one of the images'):
+    with pytest.raises(ValueError, match='would be written over'):
         infer_to_folder(
             model,
             images,

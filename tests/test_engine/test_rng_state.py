@@ -3,10 +3,8 @@ import random
 
 import numpy as np
 import torch
-from torch import distributed as dist
 
 from mmext.engine import get_rng_state, set_rng_state
-from mmext.engine.checkpoint.exchange import exchange_states
 
 
 def draw():
@@ -49,20 +47,3 @@ def test_cuda_is_saved_only_once_in_use(monkeypatch):
     monkeypatch.setattr(torch.cuda, 'set_rng_state', given.append)
     set_rng_state(get_rng_state())
     assert [state.tolist() for state in given] == [[7]]
-
-
-def test_exchange():
-    store = dist.TCPStore('127.0.0.1', 0, 1, True, wait_for_workers=False)
-    state = get_rng_state()
-
-    def take_part(rank, world_size):
-        return exchange_states(
-            store, 'a', state, rank=rank, world_size=world_size, timeout_s=0.1
-        )
-
-    assert take_part(1, 3) == []
-    states = take_part(0, 3)
-    assert states[0] is state
-    assert torch.equal(states[1]['torch'], state['torch'])
-    assert states[2] is None
-    assert take_part(0, 2)[1] is None  # each is taken once

@@ -177,19 +177,6 @@ def _describe(model: ExportableModel) -> dict[str, str]:
     }
 
 
-def _dynamic(divisor: int) -> dict:
-    """Batch, height and width of the input, all variable."""
-    dim = torch.export.Dim
-    if divisor == 1:
-        # The model tells the smallest size.
-        return dict.fromkeys((0, 2, 3), dim.DYNAMIC)
-    return {
-        0: dim('batch'),
-        2: divisor * dim('rows'),
-        3: divisor * dim('columns'),
-    }
-
-
 def _pictures(batch: int, size: Sequence[int], seed: int) -> Tensor:
     """Patches of colours below noise, ``(B, 3, H, W)``, whole numbers."""
     generator = torch.Generator().manual_seed(seed)
@@ -294,14 +281,23 @@ def _load_onnx(path: Path, model: ExportableModel) -> Run:
 def _write_program(
     model: ExportableModel, path: Path, metadata: Mapping[str, str]
 ) -> None:
-    divisor = model.size_divisor
+    divisor, dim = model.size_divisor, torch.export.Dim
+    # Batch, height and width of the input are variable.
+    dynamic = {
+        0: dim('batch'),
+        2: divisor * dim('rows'),
+        3: divisor * dim('columns'),
+    }
+    if divisor == 1:
+        # The model tells the smallest size.
+        dynamic = dict.fromkeys((0, 2, 3), dim.DYNAMIC)
     # The coarsest maps of PIDNet have one row in the example, and may have
     # more; those of CO-DINO have several, and a batch may have one picture.
     with fx_config.patch(backed_size_oblivious=divisor > 1):
         program = torch.export.export(
             model,
             (_pictures(2, _whole(_TRACED, model.size_divisor), seed=0),),
-            dynamic_shapes=(_dynamic(divisor),),
+            dynamic_shapes=(dynamic,),
         )
     extra = {'metadata.json': json.dumps(dict(metadata))}
     torch.export.save(program, path, extra_files=extra)

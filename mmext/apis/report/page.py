@@ -388,15 +388,9 @@ def report_page(
     """One page, as UTF-8, that shows a report and its worst pictures.
 
     It loads nothing, follows the light or dark theme of the browser, and can
-    be read without JavaScript.
-
-    Args:
-        report: What ``report.json`` holds.
-        shown: The worst pictures. Of a detector path, ``(height, width)`` and
-            the judged boxes; of a segmentor path, matrix, and the maps of
-            ground truth and prediction, ``(H, W)``.
-        classes: Their names.
-        palette: Colours of the data set.
+    be read without JavaScript. ``shown`` has of a detector path, ``(height,
+    width)`` and the judged boxes; of a segmentor path, matrix, and the maps
+    of ground truth and prediction, ``(H, W)``.
     """
     detector = report['task'] == 'detection'
     if detector:

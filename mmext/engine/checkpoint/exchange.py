@@ -13,11 +13,7 @@ from torch import distributed as dist
 
 from ...utils.training import get_rng_state
 from ..accumulation import get_gradients, get_windows, share_equal
-from ..distributed import (
-    lost_ranks,
-    missing_ranks,
-    unwrap_model,
-)
+from ..distributed import current_watch, unwrap_model
 from ..launch import default_store
 from ..loops import remaining_iterations
 
@@ -48,13 +44,9 @@ def gather_states(
 ) -> list[dict | None]:
     """What each rank has of its own, on rank 0; nothing elsewhere.
 
-    Args:
-        runner: The runner that saves.
-        name: Of the checkpoint and its iteration, the same on all ranks.
-        from_all: Whether it is an error if a rank does not come.
-
-    Raises:
-        MissingRanksError: On rank 0.
+    ``name`` is of the checkpoint and its iteration, the same on all ranks.
+    With ``from_all`` a rank that does not come is a :class:`MissingRanksError`
+    on rank 0.
     """
     rank, world_size = get_dist_info()
     model = unwrap_model(runner.model)
@@ -72,29 +64,39 @@ def gather_states(
         return [state]
     runner._num_saves = getattr(runner, '_num_saves', Counter())
     runner._num_saves[name] += 1
+    # Through the store and not by a collective, in which rank 0 would hang
+    # where only rank 0 was asked to save, as some hooks do. Used once.
+    store = default_store()
+    key = f'mmext/state/{runner.timestamp}/{name}/{runner._num_saves[name]}'
+    if rank > 0:
+        data = pickle.dumps(state)
+        pieces = range(0, len(data), _PIECE_BYTES)
+        store.set(f'{key}/{rank}', str(len(pieces)))
+        for number, start in enumerate(pieces):
+            piece = data[start : start + _PIECE_BYTES]
+            store.set(f'{key}/{rank}/{number}', piece)
+        return []
     signalled = any(
         getattr(hook, 'is_requested', False) for hook in runner.hooks
     )
     timeout_s = min(_RNG_TIMEOUTS_S[signalled], runner.dist_timeout_s)
-    states = exchange_states(
-        default_store(),
-        f'{runner.timestamp}/{name}/{runner._num_saves[name]}',
-        state,
-        rank=rank,
-        world_size=world_size,
-        timeout_s=timeout_s,
-    )
+    deadline = time.monotonic() + timeout_s
+    states = [state]
+    for other in range(1, world_size):
+        states.append(
+            _receive(store, f'{key}/{other}', other, deadline, timeout_s)
+        )
     missing = ', '.join(str(n) for n, item in enumerate(states) if not item)
     if missing and from_all:
         raise MissingRanksError(
             f'{name} was not written, as rank {missing} did not come to save '
             f'it within {timeout_s:g} s; earlier checkpoints are untouched. '
-            f'{missing_ranks()}'
+            f'{current_watch().report()}'
         )
     if missing:
         runner.logger.warning(
             f'{name} is saved without the states of rank {missing}, which did '
-            f'not save: {missing_ranks()}'
+            f'not save: {current_watch().report()}'
         )
     return states
 
@@ -130,47 +132,13 @@ def states_to_save(
     }
 
 
-def exchange_states(
-    store: dist.Store,
-    name: str,
-    state: Mapping[str, Any],
-    *,
-    rank: int,
-    world_size: int,
-    timeout_s: float,
-) -> list[Mapping[str, Any] | None]:
-    """Bring the states of all ranks to rank 0, which waits for them.
-
-    Through the store and not by a collective, in which rank 0 would hang
-    where only rank 0 was asked to save, as some hooks do. ``name`` is the
-    same on all ranks and used once. Rank 0 gets one state per rank, None for
-    one of which nothing has come for ``timeout_s`` seconds, or that is gone;
-    the others get an empty list.
-    """
-    deadline = time.monotonic() + timeout_s
-    if rank > 0:
-        _send(store, f'mmext/state/{name}/{rank}', state)
-        return []
-    others = [
-        _receive(store, name, other, deadline, timeout_s)
-        for other in range(1, world_size)
-    ]
-    return [state, *others]
-
-
-def _send(store: dist.Store, key: str, state: Mapping[str, Any]) -> None:
-    data = pickle.dumps(state)
-    pieces = range(0, len(data), _PIECE_BYTES)
-    store.set(key, str(len(pieces)))
-    for number, start in enumerate(pieces):
-        store.set(f'{key}/{number}', data[start : start + _PIECE_BYTES])
-
-
 def _receive(
-    store: dist.Store, name: str, rank: int, deadline: float, timeout_s: float
+    store: dist.Store, key: str, rank: int, deadline: float, timeout_s: float
 ) -> Mapping[str, Any] | None:
-    """The state of a rank; each piece prolongs the wait for the next."""
-    key = f'mmext/state/{name}/{rank}'
+    """The state of a rank; each piece prolongs the wait for the next.
+
+    None if nothing has come for ``timeout_s`` seconds, or the rank is gone.
+    """
     num = _take(store, key, rank, deadline)
     data = []
     for number in range(int(num or 0)):
@@ -187,7 +155,8 @@ def _take(
 ) -> bytes | None:
     """Take a value out; None if it is late, or its rank is gone."""
     while not store.check([key]):
-        if time.monotonic() > deadline or rank in lost_ranks():
+        lost = current_watch().lost_ranks()
+        if time.monotonic() > deadline or rank in lost:
             return None
         time.sleep(0.01)
     value = store.get(key)

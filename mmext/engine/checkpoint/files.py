@@ -1,13 +1,14 @@
 """Find the newest whole checkpoint of a work dir."""
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ...utils.archive import DamagedFileError
+from ...utils.archive import DamagedFileError, check_archive
 from ...utils.safe_load import UntrustedTypeError
-from .load import compare_checksums, read_checkpoint
+from .load import read_checkpoint
 
 # The temporary names of mmext.utils.files.atomic_path.
 _LEFTOVER = re.compile(r'\..+\.\d+\.tmp(\.\w+)?')
@@ -50,7 +51,7 @@ def summarize_checkpoint(path: str | Path) -> CheckpointSummary:
     metadata are damaged, or if there are none.
     """
     try:
-        compare_checksums(Path(path), contents=False)
+        check_archive(path, contents=False)
     except DamagedFileError as error:
         raise ValueError(
             f'checkpoint {str(path)!r} is damaged: {error}'
@@ -68,24 +69,6 @@ def summarize_checkpoint(path: str | Path) -> CheckpointSummary:
         epoch=int(meta.get('epoch', 0)),
         resumable='optimizer' in checkpoint,
         run_id=str(meta.get('run_id', '')),
-    )
-
-
-def _pointer(work_dir: Path, notes: list[str]) -> str | None:
-    """What ``last_checkpoint`` says, if anything."""
-    pointer = work_dir / 'last_checkpoint'
-    if not pointer.is_file():
-        return None
-    target = pointer.read_text(errors='replace').strip()
-    if not target:
-        notes.append('last_checkpoint is empty')
-        return None
-    return target
-
-
-def _lies_elsewhere(target: Path, path: Path) -> bool:
-    return target.is_absolute() and (
-        target.parent.resolve() != path.parent.resolve()
     )
 
 
@@ -129,20 +112,6 @@ def _candidates(folders: Sequence[Path], pointed: Path | None) -> list[Path]:
     return list(once.values())
 
 
-def _first_whole(
-    summaries: Sequence[CheckpointSummary], faults: dict[str, str]
-) -> CheckpointSummary | None:
-    """The first one without damage; notes those before it."""
-    for summary in summaries:
-        try:
-            compare_checksums(summary.path, contents=True)
-        except DamagedFileError as error:
-            faults[summary.path.name] = f'it is damaged: {error}'
-        else:
-            return summary
-    return None
-
-
 def find_newest_checkpoint(
     work_dir: str | Path, out_dir: str | Path | None = None
 ) -> SearchResult:
@@ -157,18 +126,17 @@ def find_newest_checkpoint(
     Of what ``last_checkpoint`` names, only the name counts: a work dir may
     have been copied, and its checkpoints are those that lie in it. An address
     that is not on this machine is believed.
-
-    Args:
-        work_dir: Folder of the run.
-        out_dir: Where else checkpoints of this run are kept, if anywhere.
     """
     work_dir = Path(work_dir)
     folders = [work_dir]
     if out_dir is not None and '://' not in str(out_dir):
         folders.append(Path(out_dir))
     notes: list[str] = []
-    target = _pointer(work_dir, notes)
-    if target and '://' in target:
+    pointer, target = work_dir / 'last_checkpoint', ''
+    if pointer.is_file():
+        target = pointer.read_text(errors='replace').strip()
+        notes += [] if target else ['last_checkpoint is empty']
+    if '://' in target:
         return SearchResult(target, notes)
     pointed = _find_below(target, folders) if target else None
     unused = ''
@@ -182,7 +150,10 @@ def find_newest_checkpoint(
             )
         what = 'is outside of the work dir' if exists else 'does not exist'
         notes.append(f'last_checkpoint names {target}, which {what}')
-    elif target and _lies_elsewhere(Path(target), pointed):
+    elif (
+        os.path.isabs(target)
+        and Path(target).parent.resolve() != pointed.parent.resolve()
+    ):
         notes.append(
             f'last_checkpoint names {target}, and this work dir is another '
             f'one, such as a copy; here that is {pointed}'
@@ -252,7 +223,15 @@ def _newest_of(
         ),
         reverse=True,
     )
-    newest = _first_whole(ordered, faults)
+    newest = None
+    for summary in ordered:
+        try:
+            check_archive(summary.path)
+        except DamagedFileError as error:
+            faults[summary.path.name] = f'it is damaged: {error}'
+        else:
+            newest = summary
+            break
     if newest is not None:
         others = [
             summary.path.name
@@ -266,9 +245,3 @@ def _newest_of(
                 f'{newest.path.name}'
             )
     return newest
-
-
-def remove_leftovers(leftovers: list[Path]) -> None:
-    """Remove temporary files of interrupted writes."""
-    for path in leftovers:
-        path.unlink(missing_ok=True)

@@ -1,10 +1,7 @@
 """Read checkpoints, damaged and hostile ones too, and load their weights."""
 
 import io
-import logging
-import pickle
 import re
-import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from mmengine.logging import print_log
 from mmengine.model import BaseTTAModel, is_model_wrapper
 from mmengine.runner.checkpoint import CheckpointLoader
 from rich import box
@@ -21,32 +17,16 @@ from rich.table import Table
 from torch import nn
 from torch.nn.modules.module import _IncompatibleKeys
 
-from ...utils.archive import DamagedFileError, check_archive
 from ...utils.safe_load import (
     CONFIG_FILE,
-    UntrustedTypeError,
     careful_readers,
     is_pretrained,
-    load_torch,
+    only_dict,
+    read_weights,
 )
 from ..class_rows import ClassRows
 from .pretrained import read_pretrained
 
-# What torch.load raises for files that are cut off, damaged, or no
-# checkpoints at all.
-_READ_ERRORS = (
-    AttributeError,
-    EOFError,
-    ImportError,
-    IndexError,
-    KeyError,
-    OSError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-    pickle.UnpicklingError,
-    zipfile.BadZipFile,
-)
 WRAPPER_PREFIX = ((r'^module\.', ''),)
 _MAX_NAMES = 5
 # A backbone alone is a good third of a detector. Below this share of both
@@ -61,29 +41,6 @@ _SHAPES = re.compile(
 )
 
 
-def _torch_load(path: Path, mmap: bool, trust: bool | None) -> Any:
-    if not zipfile.is_zipfile(path):
-        # Torch's old format, which cannot be mapped, or something else.
-        mmap = False
-    return load_torch(path, trust=trust, map_location='cpu', mmap=mmap)
-
-
-def _is_remote(path: str) -> bool:
-    return '://' in path
-
-
-def compare_checksums(path: Path, *, contents: bool) -> None:
-    """Compare the checksums of a checkpoint; say if there are none."""
-    has_checksums = check_archive(path, contents=contents)
-    if contents and not has_checksums:
-        print_log(
-            f'{path} has no checksums (it is of PyTorch before 1.6, or was '
-            'saved without): damage would not be noticed',
-            logger='current',
-            level=logging.WARNING,
-        )
-
-
 def read_checkpoint(
     path: str | Path,
     *,
@@ -93,8 +50,7 @@ def read_checkpoint(
 ) -> dict[str, Any]:
     """Read a checkpoint into memory, on the CPU.
 
-    The checksums of a local file are compared first, about a second for each
-    gigabyte. What may run code is refused; see
+    What may run code is refused; see
     :func:`mmext.utils.safe_load.load_torch` for what checkpoints may hold.
 
     Args:
@@ -104,7 +60,8 @@ def read_checkpoint(
         trust: Read any type, which can run code. Only for a file from
             people you trust. None for what is set where this is called,
             outside of a runner False.
-        verify: Compare checksums.
+        verify: Compare the checksums of a local file, about a second for
+            each gigabyte.
 
     Returns:
         The checkpoint. Bare weights come as they are, without ``state_dict``.
@@ -115,45 +72,22 @@ def read_checkpoint(
             or other types than plain data without ``trust`` (an
             ``UntrustedTypeError``).
     """
-    if _is_remote(str(path)):
+    if '://' in str(path):
         with careful_readers(trust):
-            checkpoint = CheckpointLoader.load_checkpoint(str(path), 'cpu')
-    else:
-        file = Path(path).expanduser()
-        if is_pretrained(file):
-            return read_pretrained(file)
-        if not file.is_file():
-            what = 'no such file'
-            if file.is_dir():
-                what = f'a folder without {CONFIG_FILE}'
-            raise FileNotFoundError(
-                f'checkpoint must be an existing file, got {str(path)!r} '
-                f'({what}, looked from {Path.cwd()})'
-            )
-        try:
-            if verify:
-                compare_checksums(file, contents=True)
-            checkpoint = _torch_load(file, mmap, trust)
-        except UntrustedTypeError:
-            raise
-        except DamagedFileError as error:
-            raise ValueError(
-                f'checkpoint {str(path)!r} is damaged: {error}; copy or '
-                'download it again, or take an earlier one'
-            ) from error
-        except _READ_ERRORS as error:
-            raise ValueError(
-                f'checkpoint {str(path)!r} cannot be read: it is damaged, cut '
-                f'off or no PyTorch checkpoint ({file.stat().st_size} bytes; '
-                f'{type(error).__name__}: {str(error).strip()[:200]}); copy '
-                'or download it again, or take another one'
-            ) from error
-    if not isinstance(checkpoint, Mapping):
-        raise ValueError(
-            f'checkpoint {str(path)!r} must hold a dict, got '
-            f'{type(checkpoint).__name__}'
+            content = CheckpointLoader.load_checkpoint(str(path), 'cpu')
+        return only_dict(content, path)
+    file = Path(path).expanduser()
+    if is_pretrained(file):
+        return read_pretrained(file)
+    if not file.is_file():
+        what = 'no such file'
+        if file.is_dir():
+            what = f'a folder without {CONFIG_FILE}'
+        raise FileNotFoundError(
+            f'checkpoint must be an existing file, got {str(path)!r} '
+            f'({what}, looked from {Path.cwd()})'
         )
-    return checkpoint
+    return read_weights(file, trust, mmap=mmap, verify=verify)
 
 
 @dataclass(frozen=True)
@@ -166,7 +100,6 @@ class LoadReport:
     """
 
     num_model: int
-    num_checkpoint: int
     missing: Sequence[str]
     unexpected: Sequence[str]
     mismatched: Sequence[str]
@@ -186,15 +119,6 @@ class LoadReport:
             or self.mismatched
             or (self.rows and self.rows.copied)
         )
-
-    @property
-    def is_chance(self) -> bool:
-        """Whether nothing or hardly anything matched."""
-        share = max(
-            self.num_loaded / max(self.num_model, 1),
-            self.num_loaded / max(self.num_checkpoint, 1),
-        )
-        return share < _MIN_SHARE
 
     def __str__(self) -> str:
         text = f'{self.num_loaded} of {self.num_model} entries of the model'
@@ -262,21 +186,6 @@ def table_text(table: Table) -> str:
 def _some(names: Sequence[str]) -> str:
     more = ', ...' if len(names) > _MAX_NAMES else ''
     return ', '.join(names[:_MAX_NAMES]) + more
-
-
-def _state_dict_of(
-    checkpoint: Mapping[str, Any], revise_keys: Sequence[tuple[str, str]]
-) -> OrderedDict:
-    """Weights of a checkpoint, under the names they are to have."""
-    weights = checkpoint.get('state_dict', checkpoint)
-    result = OrderedDict()
-    for name, value in weights.items():
-        if isinstance(value, torch.Tensor):
-            for pattern, replacement in revise_keys:
-                name = re.sub(pattern, replacement, name)
-            result[name] = value
-    result._metadata = getattr(weights, '_metadata', OrderedDict())
-    return result
 
 
 def _fill(
@@ -364,7 +273,14 @@ def load_weights(
     Raises:
         ValueError: If nothing or hardly anything fits.
     """
-    weights = _state_dict_of(checkpoint, revise_keys)
+    saved = checkpoint.get('state_dict', checkpoint)
+    weights = OrderedDict()
+    weights._metadata = getattr(saved, '_metadata', OrderedDict())
+    for name, value in saved.items():
+        if isinstance(value, torch.Tensor):
+            for pattern, replacement in revise_keys:
+                name = re.sub(pattern, replacement, name)
+            weights[name] = value
     num_checkpoint = len(weights)
     class_rows = rows(weights)
     missing, unexpected, mismatched = _fill(model, weights, class_rows)
@@ -372,13 +288,13 @@ def load_weights(
     known = [name for name in model.state_dict() if _IGNORED not in name]
     report = LoadReport(
         num_model=len(known),
-        num_checkpoint=num_checkpoint,
         missing=[name for name in missing if _IGNORED not in name],
         unexpected=[name for name in unexpected if _IGNORED not in name],
         mismatched=mismatched,
         rows=class_rows,
     )
-    if report.num_model and report.is_chance:
+    fewer = max(min(report.num_model, num_checkpoint), 1)
+    if report.num_model and report.num_loaded < _MIN_SHARE * fewer:
         raise ValueError(
             f'checkpoint {source!r} is not of this model: loaded {report}; '
             'name the checkpoint that belongs to the config, or the config '

@@ -42,29 +42,12 @@ def _check_classes(info: Any) -> dict[str, Any]:
     return {'classes': tuple(classes), 'palette': palette}
 
 
-def _as_lists(palette: Any) -> Any:
-    if palette is None or isinstance(palette, str):
-        return palette
-    return [[int(part) for part in color] for color in palette]
-
-
 def read_pretrained(folder: str | os.PathLike) -> dict[str, Any]:
     """Read a folder that :func:`write_pretrained` wrote; runs nothing.
 
     Only ``config.json`` and ``model.safetensors`` are opened, whatever else
-    there is and whatever they say.
-
-    Args:
-        folder: The folder.
-
-    Returns:
-        A checkpoint: ``state_dict``, on the CPU, and ``meta`` with ``cfg``
-        and ``dataset_meta``.
-
-    Raises:
-        FileNotFoundError: If one of the two files is not there.
-        ValueError: If one of them is damaged, of another format, or says
-            something that would read other files or run code.
+    there is and whatever they say. Returns a checkpoint: ``state_dict``, on
+    the CPU, and ``meta`` with ``cfg`` and ``dataset_meta``.
     """
     folder = Path(folder).expanduser()
     for name in (CONFIG_FILE, WEIGHTS_FILE):
@@ -141,12 +124,15 @@ def write_pretrained(
             f'state_dict must hold tensors only, got others at {others}; a '
             'model with such a state cannot be shared as safetensors'
         )
+    palette = dataset_meta.get('palette')
+    if palette is not None and not isinstance(palette, str):
+        palette = [[int(part) for part in color] for color in palette]
     content = {
         'format': _VERSION,
         'mmext_version': __version__,
         'dataset_meta': {
             'classes': list(dataset_meta['classes']),
-            'palette': _as_lists(dataset_meta.get('palette')),
+            'palette': palette,
         },
         'config': config_to_json(config),
     }

@@ -5,7 +5,6 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,7 +36,7 @@ from ..loops import (
 )
 from .differences import check_differences, differences_table
 from .exchange import gather_states, saved_buffers, states_to_save
-from .files import find_newest_checkpoint, remove_leftovers
+from .files import find_newest_checkpoint
 from .load import (
     WRAPPER_PREFIX,
     check_complete,
@@ -128,11 +127,6 @@ class CheckpointingRunner(Runner):
         self._frozen = freeze_modules(inner, self.cfg.get('freeze') or [])
         return model
 
-    def train(self) -> nn.Module:
-        """Train; files that are read meanwhile run no code."""
-        with careful_readers(self.trust_checkpoint):
-            return super().train()
-
     # Saving ----------------------------------------------------------------
 
     def _position(self, meta: Mapping[str, Any], by_epoch: bool) -> dict:
@@ -162,19 +156,6 @@ class CheckpointingRunner(Runner):
         """Tells this training, with all resumptions, from any other one."""
         self._run_id = self._run_id or uuid.uuid4().hex
         return self._run_id
-
-    def _complete(self, temporary: Path, name: str) -> None:
-        """Say what resuming from a file needs."""
-        if self._types_checked:
-            return
-        self._types_checked = True
-        names = foreign_names(temporary)
-        if names:
-            self.logger.warning(
-                f'{name} holds {", ".join(names)}, which is not plain data: '
-                'it can be read with --resume FILE --trust-checkpoint only. '
-                'Let the hook or part that saves it save plain values'
-            )
 
     def _is_val_awaited(self, meta: Mapping[str, Any]) -> bool:
         """Whether a validation follows that decides on the learning rate."""
@@ -258,7 +239,8 @@ class CheckpointingRunner(Runner):
                 super().save_checkpoint(
                     str(temporary.parent), temporary.name, **options
                 )
-                self._complete(temporary, filename)
+                names = () if self._types_checked else foreign_names(temporary)
+                self._types_checked = True
         except OSError as error:
             raise OSError(
                 error.errno,
@@ -267,6 +249,12 @@ class CheckpointingRunner(Runner):
                 'room or choose another --work-dir, then go on with '
                 '--resume',
             ) from error
+        if names:
+            self.logger.warning(
+                f'{filename} holds {", ".join(names)}, which is not plain '
+                'data: it can be read with --resume FILE --trust-checkpoint '
+                'only. Let the hook or part that saves it save plain values'
+            )
 
     # Loading ---------------------------------------------------------------
 
@@ -366,18 +354,6 @@ class CheckpointingRunner(Runner):
         check_differences(differences, filename)
         self._late_schedulers = carry_over(self, checkpoint)
 
-    def val(self) -> dict:
-        """Validate; a checkpoint must fill the model."""
-        self._evaluating = True
-        with careful_readers(self.trust_checkpoint):
-            return super().val()
-
-    def test(self) -> dict:
-        """Test; a checkpoint must fill the model."""
-        self._evaluating = True
-        with careful_readers(self.trust_checkpoint):
-            return super().test()
-
     # Resuming --------------------------------------------------------------
 
     def load_or_resume(self) -> None:
@@ -432,7 +408,8 @@ class CheckpointingRunner(Runner):
                 self.logger.warning(
                     f'removing what an interrupted write left: {names}'
                 )
-                remove_leftovers(result.leftovers)
+                for path in result.leftovers:
+                    path.unlink(missing_ok=True)
             newest = [result.checkpoint, result.unused]
             if result.checkpoint is None:
                 start = (
@@ -474,7 +451,20 @@ class CheckpointingRunner(Runner):
             )
         finally:
             self._resuming = False
-        self._adopt(filename)
+        if self._found:
+            self._run_id = str(self._resumed_meta.get('run_id', ''))
+        forgotten = adopt_checkpoints(
+            self.message_hub,
+            filename,
+            self.work_dir,
+            checkpoint_dir(self.hooks, self.work_dir),
+        )
+        if forgotten:
+            self.logger.warning(
+                f'{filename} is outside of this work dir: what it says of '
+                f'checkpoints beside it ({", ".join(forgotten)}) is left '
+                'alone, and not replaced by better ones'
+            )
         self.message_hub.runtime_info.update(about_this_run)
         for scheduler in self._late_schedulers:
             scheduler.step()
@@ -500,23 +490,6 @@ class CheckpointingRunner(Runner):
             )
         elif state is not None:
             set_rng_state(state)
-
-    def _adopt(self, filename: str) -> None:
-        """Take over the folder of a run that goes on."""
-        if self._found:
-            self._run_id = str(self._resumed_meta.get('run_id', ''))
-        forgotten = adopt_checkpoints(
-            self.message_hub,
-            filename,
-            self.work_dir,
-            checkpoint_dir(self.hooks, self.work_dir),
-        )
-        if forgotten:
-            self.logger.warning(
-                f'{filename} is outside of this work dir: what it says of '
-                f'checkpoints beside it ({", ".join(forgotten)}) is left '
-                'alone, and not replaced by better ones'
-            )
 
     def _own(self, key: str) -> Any:
         """What the checkpoint has of this rank, None with other numbers."""

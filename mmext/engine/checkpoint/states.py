@@ -59,9 +59,7 @@ _FREE_OF_END = (
 def compare(runner: Runner, checkpoint: Mapping[str, Any]) -> list[Difference]:
     """Compare a checkpoint with the runner that is to go on from it.
 
-    Args:
-        runner: Optimizer and schedulers are built, states not yet loaded.
-        checkpoint: What was read; it is not changed.
+    Its optimizer and schedulers are built, states not yet loaded.
     """
     meta = checkpoint['meta']
     before = read_config_text(meta.get('cfg'))
@@ -172,6 +170,19 @@ def _settings_of_groups(
         zip(state['param_groups'], wrapper.optimizer.param_groups, strict=True)
     )
     steps = ('optim_wrapper', *filter(None, [name]), 'optimizer')
+    # A step may see another number of samples, over all processes.
+    batches = [checkpoint['meta'].get(k) for k in ('batch_size', 'world_size')]
+    own = [batch_size_of(runner.train_dataloader), runner.world_size]
+    has_others = None not in batches + own and (
+        math.prod(batches) != math.prod(own)
+    )
+    # A schedule may go to a rate that is no multiple of the first.
+    has_own_rates = any(
+        getattr(scheduler, 'eta_min', None)
+        or any(getattr(scheduler, 'min_values', ()))
+        for scheduler in by_wrapper(runner.param_schedulers, []).get(name, [])
+        if scheduler.param_name == 'lr'
+    )
     for key in sorted({key for group in pairs[0] for key in group}):
         differ = [
             values
@@ -184,10 +195,10 @@ def _settings_of_groups(
         note = ''
         if len(pairs) > 1:
             note = f'{len(differ)} of {len(pairs)} groups'
-        refused = key != 'lr' or not _has_other_batches(runner, checkpoint)
+        refused = key != 'lr' or not has_others
         # No factor leads from the old rates to the new ones.
         if not refused and (
-            _has_own_rates(runner, name) or not all(old for old, _ in differ)
+            has_own_rates or not all(old for old, _ in differ)
         ):
             refused, note = True, 'the schedule has a rate of its own'
         yield Difference(
@@ -212,24 +223,6 @@ def _unscheduled(group: Mapping[str, Any], key: str) -> Any:
     if key == 'momentum' and 'betas' in group:
         return None
     return group.get(f'initial_{key}', group.get(key))
-
-
-def _has_other_batches(runner: Runner, checkpoint: Mapping) -> bool:
-    """Whether a step sees another number of samples, over all processes."""
-    before = [checkpoint['meta'].get(k) for k in ('batch_size', 'world_size')]
-    now = [batch_size_of(runner.train_dataloader), runner.world_size]
-    return None not in before + now and math.prod(before) != math.prod(now)
-
-
-def _has_own_rates(runner: Runner, name: str) -> bool:
-    """Whether a schedule goes to a rate that is no multiple of the first."""
-    schedulers = by_wrapper(runner.param_schedulers, []).get(name, [])
-    return any(
-        getattr(scheduler, 'eta_min', None)
-        or any(getattr(scheduler, 'min_values', ()))
-        for scheduler in schedulers
-        if scheduler.param_name == 'lr'
-    )
 
 
 def _schedules(runner: Runner, checkpoint: Mapping) -> Iterator[Difference]:
@@ -407,14 +400,8 @@ def carry_over(
 ) -> list[_ParamScheduler]:
     """Put what the config has of its own into states that are to be loaded.
 
-    Args:
-        runner: Optimizer and schedulers are built, states not yet loaded.
-        checkpoint: One without differences that are refused; its states of
-            optimizers and schedulers are changed in place.
-
-    Returns:
-        Schedulers that passed their former end and are to do one step for
-        each entry, once their states are loaded.
+    They are changed in place. Returns schedulers that passed their former end
+    and are to do one step for each entry, once their states are loaded.
     """
     late = []
     present = by_wrapper(runner.param_schedulers, [])

@@ -8,16 +8,13 @@
 - ``watch``: which process is missing, and where it was last seen.
 """
 
-from .report import GradientSyncError, PeerError, watched_run
+from .report import GradientSyncError, watched_run
 from .vote import StepVote, Vote
 from .watch import (
     CHECKPOINT,
+    PeerError,
     RankWatch,
     current_watch,
-    lost_ranks,
-    missing_ranks,
-    note_failure,
-    note_phase,
     start_watch,
     stop_watch,
 )
@@ -38,11 +35,7 @@ __all__ = [
     'Vote',
     'current_watch',
     'keep_parameter_names',
-    'lost_ranks',
-    'missing_ranks',
     'model_wrapper_config',
-    'note_failure',
-    'note_phase',
     'start_watch',
     'stop_watch',
     'unwrap_model',

@@ -25,7 +25,7 @@ from ...checks.ddp import (
     group_lines,
     predict_outcome,
 )
-from .watch import current_watch, lost_ranks, missing_ranks, note_failure
+from .watch import PeerError, current_watch
 
 _HEAD = (
     'the gradients of this step cannot be averaged over the processes '
@@ -44,16 +44,6 @@ _UNFROZEN = (
     'trainable now, but not when the model was wrapped: its gradient would '
     'never be averaged'
 )
-
-
-class PeerError(RuntimeError):
-    """Another process has failed, is gone, does not answer, or is elsewhere.
-
-    The text names the rank, its host and process, and where it was last seen.
-    """
-
-    # What the preflight with several processes calls it.
-    rank_outcome = 'lost'
 
 
 # What Gloo says in a process when another one has ended, or does not come.
@@ -79,10 +69,11 @@ def is_peer_error(error: BaseException) -> bool:
 
 def peer_gone(error: Exception) -> PeerError:
     """The error for a collective that another process did not come to."""
-    missing = missing_ranks() or 'see the output of the others'
+    watch = current_watch()
+    missing = watch.report() or 'see the output of the others'
     text = str(error).strip()
     what = 'has closed its connection'
-    if lost_ranks():
+    if watch.lost_ranks():
         what = 'has failed or ended'
     elif re.search('timed? ?out', text, re.IGNORECASE):
         what = 'does not answer within env_cfg.dist_cfg.timeout'
@@ -99,7 +90,7 @@ def watched_run() -> Iterator[None]:
     Errors of collectives say which rank is missing.
     """
     watch = current_watch()
-    if watch is None:
+    if watch.size == 1:
         yield
         return
     watch.in_run, watch.own.finished = True, False
@@ -111,7 +102,7 @@ def watched_run() -> Iterator[None]:
                 raise peer_gone(error) from error
             raise
     except BaseException as error:
-        note_failure(error, gave_up=isinstance(error, PeerError))
+        watch.note_failure(error)
         raise
     watch.finish()
 

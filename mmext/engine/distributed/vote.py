@@ -92,12 +92,9 @@ class StepVote:
     def cast(self, vote: Vote, step: int = 0, *, at_end: bool = False) -> Vote:
         """Vote, wait for the other processes, and return the largest vote.
 
-        Args:
-            vote: Of this process.
-            step: Number of its step. It must be the same in all processes,
-                unless one has failed or is in doubt.
-            at_end: This process has come to the end of its data. All must
-                come to it together.
+        The number of the ``step`` must be the same in all processes, unless
+        one has failed or is in doubt. All must come to the end of their data
+        together (``at_end``).
 
         Raises:
             PeerError: If another process is gone, does not answer in time, or

@@ -48,6 +48,16 @@ CHECKPOINT = 'saving a checkpoint'
 _STARTED = itertools.count()
 
 
+class PeerError(RuntimeError):
+    """Another process has failed, is gone, does not answer, or is elsewhere.
+
+    The text names the rank, its host and process, and where it was last seen.
+    """
+
+    # What the preflight with several processes calls it.
+    rank_outcome = 'lost'
+
+
 @dataclass
 class _Record:
     """What a process says about itself."""
@@ -101,9 +111,7 @@ def group_timeout_s(process_group: dist.ProcessGroup) -> float:
         options = getattr(backend, 'options', None)
         if options is not None:
             return options._timeout.total_seconds()
-    if _watch is not None:
-        return _watch.timeout_s
-    return dist.distributed_c10d.default_pg_timeout.total_seconds()
+    return _watch.timeout_s
 
 
 def _own_connection(store: dist.Store, timeout_s: float) -> dist.Store | None:
@@ -206,7 +214,10 @@ class RankWatch:
         self._wake.set()
 
     def note(self, phase: str, iteration: int = -1, epoch: int = -1) -> str:
-        """Note where this process is; returns the phase before."""
+        """Note where this process is; returns the phase before.
+
+        ``iteration`` and ``epoch`` count from 1; those left out stay.
+        """
         before = self.own.phase
         self.own.phase = phase
         if iteration >= 0:
@@ -226,9 +237,26 @@ class RankWatch:
         self.note('the end')
         self.refresh(_ANSWER_S)
 
-    def fail(self, text: str, *, gave_up: bool = False) -> None:
+    def note_failure(self, error: BaseException) -> None:
+        """Let the other ranks know that this one fails.
+
+        A ``SystemExit`` with a code over 128, which stands for a signal, is
+        no failure.
+        """
+        self.in_run = False
+        code = error.code if isinstance(error, SystemExit) else None
+        if isinstance(code, int) and code > 128:
+            self.finish()
+        else:
+            lines = str(error).strip().splitlines() or ['']
+            # The error of a process that loads data holds a traceback.
+            line = lines[-1 if 'Traceback' in str(error) else 0]
+            gave_up = isinstance(error, PeerError)
+            self._fail(f'{type(error).__name__}: {line}', gave_up=gave_up)
+
+    def _fail(self, text: str, *, gave_up: bool) -> None:
         """Let the others know that this process fails, or gave up on them."""
-        if not self.own.error:
+        if self.size > 1 and not self.own.error:
             self.own.gave_up = gave_up
             self.own.error = text[:_MAX_TEXT]
             if self.refresh(_ANSWER_S) and self.serves:
@@ -373,6 +401,11 @@ class RankWatch:
         states = {
             rank: self._state(rank, self._seen[rank][0]) for rank in others
         }
+        # Those that are where this one is wait, too.
+        where = {
+            rank: (record.iteration, record.phase)
+            for rank, (record, _) in self._seen.items()
+        } | {self.rank: (self.own.iteration, self.own.phase)}
         going_on = [rank for rank in others if states[rank] == '']
         now, limit = time.monotonic(), self._silent_s
         for wrong in (
@@ -380,19 +413,16 @@ class RankWatch:
             [rank for rank in others if states[rank] in ('ended', 'stopped')],
             [rank for rank in going_on if now - self._seen[rank][1] > limit],
             [rank for rank in others if states[rank] == 'finished'],
-            [rank for rank in going_on if not self._is_with(rank)],
+            [rank for rank in going_on if where[rank] != where[self.rank]],
         ):
             if wrong:
                 return sorted(wrong)
         return sorted(others)
 
-    def _is_with(self, rank: int) -> bool:
-        """Whether a rank is where this one is."""
-        other, own = self._seen[rank][0], self.own
-        return (other.iteration, other.phase) == (own.iteration, own.phase)
-
     def report(self) -> str:
-        """The missing ranks in a text, and where this one is."""
+        """The missing ranks in a text, and where this one is; '' if alone."""
+        if self.size == 1:
+            return ''
         missing = self.missing()
         texts = [self.describe(rank) for rank in missing[:_MAX_RANKS]]
         if len(missing) > _MAX_RANKS:
@@ -447,17 +477,21 @@ class RankWatch:
             + ''.join(stack)
         )
         os.write(2, message.encode())
-        self.fail(text, gave_up=True)
+        self._fail(text, gave_up=True)
         for process in multiprocessing.active_children():
             process.kill()
         os._exit(1)
 
 
-_watch: RankWatch | None = None
+# That of a process which runs alone; nothing is written or read.
+_ALONE = RankWatch(
+    0, 1, dist.distributed_c10d.default_pg_timeout.total_seconds()
+)
+_watch = _ALONE
 
 
-def current_watch() -> RankWatch | None:
-    """The watch of this process; None if it runs alone."""
+def current_watch() -> RankWatch:
+    """The watch of this process."""
     return _watch
 
 
@@ -467,7 +501,7 @@ def start_watch(watch: RankWatch, store: dist.Store | None) -> None:
     The first one stays until :func:`stop_watch`.
     """
     global _watch
-    if _watch is None:
+    if _watch is _ALONE:
         watch.start(store)
         _watch = watch
 
@@ -475,47 +509,6 @@ def start_watch(watch: RankWatch, store: dist.Store | None) -> None:
 def stop_watch(*, failed: bool = False) -> None:
     """End the watch of this process, if there is one."""
     global _watch
-    if _watch is not None:
-        _watch.stop(failed=failed)
-        _watch = None
-
-
-def note_failure(error: BaseException, *, gave_up: bool = False) -> None:
-    """Let the other ranks know that this one fails.
-
-    ``gave_up`` is for errors that are due to another rank. A ``SystemExit``
-    with a code over 128, which stands for a signal, is no failure.
-    """
-    if _watch is None:
-        return
-    _watch.in_run = False
-    code = error.code if isinstance(error, SystemExit) else None
-    if isinstance(code, int) and code > 128:
-        _watch.finish()
-    else:
-        lines = str(error).strip().splitlines() or ['']
-        # The error of a process that loads data holds a traceback.
-        line = lines[-1 if 'Traceback' in str(error) else 0]
-        _watch.fail(f'{type(error).__name__}: {line}', gave_up=gave_up)
-
-
-def note_phase(phase: str, iteration: int = -1, epoch: int = -1) -> str:
-    """Note where this process is; returns the phase before.
-
-    ``iteration`` and ``epoch`` count from 1; those left out stay.
-    """
-    if _watch is None:
-        return ''
-    return _watch.note(phase, iteration, epoch)
-
-
-def missing_ranks() -> str:
-    """Which ranks are missing, as a text; '' without a watch."""
-    if _watch is None or _watch.size == 1:
-        return ''
-    return _watch.report()
-
-
-def lost_ranks() -> list[int]:
-    """Ranks that have failed or ended before the run was over."""
-    return [] if _watch is None else _watch.lost_ranks()
+    watch, _watch = _watch, _ALONE
+    if watch is not _ALONE:
+        watch.stop(failed=failed)

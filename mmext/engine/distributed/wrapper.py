@@ -35,7 +35,6 @@ from ...registry import MODEL_WRAPPERS
 from .counter import GradientCheck, Lack
 from .report import (
     GradientSyncError,
-    PeerError,
     format_sync_report,
     is_peer_error,
     peer_failed,
@@ -49,7 +48,7 @@ from .vote import (
     drift_of,
     replica_sums,
 )
-from .watch import note_phase
+from .watch import PeerError, current_watch
 
 # PyTorch has renamed it; by the old name, False leaves buffers different even
 # at the start.
@@ -111,8 +110,6 @@ class DistributedDataParallel(MMDistributedDataParallel):
             forward. Off, as MMEngine does where it wraps by default.
         check_gradients: Count and vote in every step, and compare replicas.
             Without, errors are PyTorch's, and some faults have none.
-        device_ids: As in PyTorch; without effect for a model on a CPU.
-        output_device: As in PyTorch; without effect for a model on a CPU.
         detect_anomalous_params: As in MMEngine.
         **kwargs: Further arguments of PyTorch's class, such as
             ``bucket_cap_mb``.
@@ -134,8 +131,6 @@ class DistributedDataParallel(MMDistributedDataParallel):
         gradient_as_bucket_view: bool = False,
         broadcast_buffers: bool = False,
         check_gradients: bool = True,
-        device_ids: list | None = None,
-        output_device: Any = None,
         detect_anomalous_params: bool = False,
         **kwargs: Any,
     ) -> None:
@@ -151,9 +146,6 @@ class DistributedDataParallel(MMDistributedDataParallel):
             if buffer.layout is torch.strided and 0 in buffer.stride():
                 # An expanded one, which DDP could not write to.
                 buffer.data = buffer.clone()
-        if all(p.device.type == 'cpu' for p in module.parameters()):
-            # Gloo takes the module where it is; an index means a GPU.
-            device_ids = output_device = None
         super().__init__(
             module,
             detect_anomalous_params=detect_anomalous_params,
@@ -161,12 +153,14 @@ class DistributedDataParallel(MMDistributedDataParallel):
             static_graph=static_graph,
             gradient_as_bucket_view=gradient_as_bucket_view,
             **{_BUFFERS: broadcast_buffers},
-            device_ids=device_ids,
-            output_device=output_device,
             **kwargs,
         )
         if _BUFFERS == 'broadcast_buffers' and not broadcast_buffers:
-            self._equal_buffers()
+            # Those of the first process are sent to all.
+            source = dist.get_global_rank(self.process_group, 0)
+            for name, buffer in module.named_buffers():
+                if name not in self.parameters_to_ignore:
+                    dist.broadcast(buffer, source, group=self.process_group)
         self.settings = SyncSettings(find_unused_parameters, static_graph)
         self.check_gradients = check_gradients
         self._check = GradientCheck(
@@ -183,11 +177,9 @@ class DistributedDataParallel(MMDistributedDataParallel):
         self._opened: OpenedOutput | None = None
         self._num_updates = 0
         self._failure: Exception | None = None
-        if check_gradients:
-            self._watch_optimizers()
-
-    def _watch_optimizers(self) -> None:
-        """Check replicas before any optimizer of the model steps."""
+        if not check_gradients:
+            return
+        # Replicas are checked before any optimizer of the model steps.
         reference = weakref.ref(self)
 
         def check(optimizer: torch.optim.Optimizer, *_: Any) -> None:
@@ -197,13 +189,6 @@ class DistributedDataParallel(MMDistributedDataParallel):
 
         handle = register_optimizer_step_pre_hook(check)
         weakref.finalize(self, handle.remove)
-
-    def _equal_buffers(self) -> None:
-        """Send the buffers of the first process to all."""
-        source = dist.get_global_rank(self.process_group, 0)
-        for name, buffer in self.module.named_buffers():
-            if name not in self.parameters_to_ignore:
-                dist.broadcast(buffer, source, group=self.process_group)
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """Run the model; in training, watch the backward of the result.
@@ -269,7 +254,7 @@ class DistributedDataParallel(MMDistributedDataParallel):
             )
         self._voted = False
         self._num_steps += 1
-        note_phase('forward')
+        current_watch().note('forward')
         self._may_repeat = _has_own_backward(optim_wrapper)
         try:
             logs = super().train_step(data, optim_wrapper)
@@ -307,7 +292,7 @@ class DistributedDataParallel(MMDistributedDataParallel):
         # It is queued first, so it comes before the reducer waits for others.
         if not self._queued:
             self._queued = True
-            note_phase('backward')
+            current_watch().note('backward')
             Variable._execution_engine.queue_callback(self._check_step)
 
     def _check_step(self) -> None:

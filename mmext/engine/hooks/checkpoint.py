@@ -10,10 +10,10 @@ import hashlib
 import io
 import os
 from collections import deque
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -128,15 +128,6 @@ class AtomicCheckpointHook(CheckpointHook):
             return
         _remove(self.file_backend, path)
 
-    @contextmanager
-    def _late_removals(self) -> Iterator[_LateRemovals]:
-        outer = self.file_backend
-        self.file_backend = late = _LateRemovals(outer)
-        try:
-            yield late
-        finally:
-            self.file_backend = outer
-
     def _rotate(self, runner: Runner, step: int) -> list[str]:
         """Count in the checkpoint of a step; returns those to remove."""
         if self.max_keep_ckpts <= 0:
@@ -195,23 +186,21 @@ class AtomicCheckpointHook(CheckpointHook):
     def _save_best_checkpoint(self, runner: Runner, metrics: dict) -> None:
         if not self.save_best:
             return
-        with self._late_removals() as late:
-            # As plain numbers: readers that run no code know few of numpy's.
-            plain = {
-                name: value.item() if isinstance(value, np.generic) else value
-                for name, value in metrics.items()
-            }
+        # As plain numbers: readers that run no code know few of numpy's.
+        plain = {
+            name: value.item() if isinstance(value, np.generic) else value
+            for name, value in metrics.items()
+        }
+        late = _LateRemovals(self.file_backend)
+        with patch.object(self, 'file_backend', late):
             super()._save_best_checkpoint(runner, plain)
-        if is_main_process():
-            for path in late.paths:
-                # A validation that is done again writes the same name.
-                if path not in self._best_paths():
-                    self._remove(runner, path)
-
-    def _best_paths(self) -> list[str | None]:
-        if len(self.key_indicators) == 1:
-            return [self.best_ckpt_path]
-        return list(self.best_ckpt_path_dict.values())
+        best = [self.best_ckpt_path]
+        if len(self.key_indicators) > 1:
+            best = self.best_ckpt_path_dict.values()
+        for path in late.paths if is_main_process() else ():
+            # A validation that is done again writes the same name.
+            if path not in best:
+                self._remove(runner, path)
 
     def _is_there(self, path: str) -> bool:
         return self.file_backend.isfile(path) or self.file_backend.isdir(path)

@@ -50,18 +50,6 @@ _DETECTION = frozenset(
 )
 
 
-def find_monitors(model: nn.Module) -> dict[str, LabelRangeMonitor]:
-    """Label checks of a model's losses, by the names of the losses."""
-    monitors: dict[str, LabelRangeMonitor] = {}
-    for name, module in unwrap_model(model).named_modules():
-        monitor = getattr(module, 'label_range', None)
-        if isinstance(monitor, LabelRangeMonitor):
-            loss_name = getattr(module, 'loss_name', '')
-            suffix = f' ({loss_name})' if loss_name else ''
-            monitors[f'{name or type(module).__name__}{suffix}'] = monitor
-    return monitors
-
-
 def samples_of(batch: Any) -> Iterator[Any]:
     """Data samples, also of batches of test-time augmentation."""
     if isinstance(batch, Mapping):
@@ -116,22 +104,24 @@ class LabelRangeHook(Hook):
 
     def before_train(self, runner: Runner) -> None:
         """Find the losses, and name them after their position in the model."""
-        self._monitors = find_monitors(runner.model)
-        for name, monitor in self._monitors.items():
-            monitor.name = name
-            monitor.has_hook = True
-        self._vote = None
-        if is_distributed() and self._is_deferred(runner.model):
-            self._vote = StepVote(dist.group.WORLD)
-
-    def _is_deferred(self, model: nn.Module) -> bool:
-        """Whether errors come later than in the step; same on all ranks."""
+        self._monitors, self._vote = {}, None
+        model = unwrap_model(runner.model)
+        for name, module in model.named_modules():
+            monitor = getattr(module, 'label_range', None)
+            if isinstance(monitor, LabelRangeMonitor):
+                loss_name = getattr(module, 'loss_name', '')
+                suffix = f' ({loss_name})' if loss_name else ''
+                monitor.name = f'{name or type(module).__name__}{suffix}'
+                monitor.has_hook = True
+                self._monitors[monitor.name] = monitor
+        # Errors may come later than in the step, on all ranks or on none.
         first = next(model.parameters(), None)
         on_device = first is not None and first.device.type != 'cpu'
-        return any(
+        if is_distributed() and any(
             on_device if monitor.deferred is None else monitor.deferred
             for monitor in self._monitors.values()
-        )
+        ):
+            self._vote = StepVote(dist.group.WORLD)
 
     def before_train_iter(
         self, runner: Runner, batch_idx: int, data_batch: Any = None

@@ -15,7 +15,7 @@ from mmengine.hooks import Hook, LoggerHook
 from mmengine.logging import MMLogger
 from mmengine.runner import EpochBasedTrainLoop, Runner
 
-from ..distributed import DistributedDataParallel, note_phase
+from ..distributed import DistributedDataParallel, current_watch
 
 # Functions of MMEngine that log hooks, environment and config, that there is
 # no SyncBN, and all parts of the loss; then lines for each parameter.
@@ -36,15 +36,11 @@ def _is_for_console(record: logging.LogRecord) -> bool:
     return not (record.funcName in _LONG or text.startswith(_LONG_STARTS))
 
 
-def _is_for_file(record: logging.LogRecord) -> bool:
-    return not hasattr(record, 'console_only')
-
-
 def shorten_console(logger: MMLogger) -> None:
     """Keep what is long, and not for each user, to the log file."""
     for handler in logger.handlers:
         if isinstance(handler, logging.FileHandler):
-            handler.addFilter(_is_for_file)
+            handler.addFilter(lambda row: not hasattr(row, 'console_only'))
         else:
             handler.addFilter(_is_for_console)
             handler.formatter.info_format = '%(asctime)s %(message)s'
@@ -134,17 +130,17 @@ class RankWatchHook(Hook):
 
     def before_train(self, runner: Runner) -> None:
         """Note the start."""
-        note_phase('the start of the training', 0, 0)
+        current_watch().note('the start of the training', 0, 0)
 
     def before_train_epoch(self, runner: Runner) -> None:
         """Note the epoch."""
-        note_phase('loading data', epoch=runner.epoch + 1)
+        current_watch().note('loading data', epoch=runner.epoch + 1)
 
     def before_train_iter(
         self, runner: Runner, batch_idx: int, data_batch: Any = None
     ) -> None:
         """Note the iteration."""
-        note_phase(
+        current_watch().note(
             'the hooks before the step', runner.iter + 1, runner.epoch + 1
         )
 
@@ -162,11 +158,11 @@ class RankWatchHook(Hook):
             phase = f'batch {batch_idx + 1} of the validation after the step'
         elif mode == 'test':
             phase = f'batch {batch_idx + 1} of the test'
-        note_phase(phase)
+        current_watch().note(phase)
 
     def after_train_epoch(self, runner: Runner) -> None:
         """See whether all processes are at the end of their data."""
-        note_phase('the end of an epoch')
+        current_watch().note('the end of an epoch')
         model = runner.model
         if isinstance(model, DistributedDataParallel) and isinstance(
             runner.train_loop, EpochBasedTrainLoop
@@ -175,12 +171,14 @@ class RankWatchHook(Hook):
 
     def before_val(self, runner: Runner) -> None:
         """Note the validation."""
-        note_phase('the validation after the step')
+        current_watch().note('the validation after the step')
 
     def after_val(self, runner: Runner) -> None:
         """Note the end of the validation."""
-        note_phase('the hooks and the loading of data after the validation')
+        current_watch().note(
+            'the hooks and the loading of data after the validation'
+        )
 
     def before_test(self, runner: Runner) -> None:
         """Note the test."""
-        note_phase('the test', 0, 0)
+        current_watch().note('the test', 0, 0)

@@ -126,10 +126,8 @@ def get_state(
 ) -> dict[str, Any]:
     """Attributes of an aggregator, as plain values and tensors.
 
-    Args:
-        aggregator: Any.
-        built: What this gave when the aggregator was new. Only what differs
-            from it is returned: what calls have changed, and no settings.
+    With ``built``, what this gave when the aggregator was new, only those that
+    differ from it: what calls have changed, and no settings.
     """
     before = built['modules'] if built else {}
     modules = {}
@@ -150,10 +148,7 @@ def set_state(
 ) -> bool:
     """Restore what calls have changed; False if it is of another kind.
 
-    Args:
-        aggregator: A new one.
-        state: Of :func:`get_state`.
-        device: Of the gradients. Tensors that were on a CPU stay there.
+    Tensors that were on a CPU stay there, others go to ``device``.
     """
     modules = dict(aggregator.named_modules())
     if state['kind'] != type(aggregator).__name__ or any(

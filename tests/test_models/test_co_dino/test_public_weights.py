@@ -233,7 +233,7 @@ def test_more_than_tensors_needs_trust(tmp_path):
 @pytest.mark.parametrize(
     ('content', 'ema', 'message'),
     [
-        ([1], False, 'source must hold a dict, got list'),
+        ([1], False, 'must hold a dict, got list'),
         ({'a': 1}, False, r"must hold a state_dict, got keys \['a'\]"),
         ({'state_dict': {}}, True, 'must hold a ema_state_dict, got keys'),
     ],
