@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from mmext.checks import rehearse
 from mmext.checks.device import Rehearsal, is_available
-from mmext.checks.device.recorder import Recorder
-from mmext.checks.device.rehearse import parameters_stay
+from mmext.checks.device.rehearse import Recorder, parameters_stay
 from mmext.checks.device.tensor import watched_device
 from mmext.checks.preflight.batches import make_batches
 from mmext.checks.preflight.build import build_for_preflight

@@ -29,6 +29,7 @@ from .trace import (
     StepUsage,
     UnusedParameter,
     UnusedReason,
+    restored,
     trace_train_step,
 )
 
@@ -310,26 +311,19 @@ class Explanation:
             reentrant=reentrant,
         )
 
-    def in_model(self) -> str:
-        """What to change in the model where parameters have no gradient."""
-        lost = UnusedReason.CHECKPOINT_INPUT
-        names = [n for n, use in self.unused.items() if use.reason is not lost]
-        if not names:
-            return ''
-        shown = ' and '.join(names[:2])
-        if len(names) > 2:
-            shown = f'{names[0]} and {len(names) - 1} more'
-        remedy = remedy_for(r for r in self._reasons if r is not lost)
-        return f'in the model, for {shown}: {remedy}'
-
     def advice(self) -> list[Advice]:
         """Ways to make the steps work, the cheapest first.
 
         Settings are advised only if the steps work with them.
         """
-        advice = []
-        if self.in_model():
-            text = f'I{self.in_model()[1:]}.'
+        advice, lost = [], UnusedReason.CHECKPOINT_INPUT
+        names = [n for n, use in self.unused.items() if use.reason is not lost]
+        if names:
+            shown = ' and '.join(names[:2])
+            if len(names) > 2:
+                shown = f'{names[0]} and {len(names) - 1} more'
+            remedy = remedy_for(r for r in self._reasons if r is not lost)
+            text = f'In the model, for {shown}: {remedy}.'
             used = [u.without_unused() for u in self._usages]
             flag = self._settings.find_unused_parameters
             failure, _ = _first_failure(used, SyncSettings(flag))
@@ -338,7 +332,7 @@ class Explanation:
             advice.append(Advice(text))
         if any(usage.outside_forward for usage in self._usages):
             advice.append(Advice(f'In the model: {USE_IN_FORWARD}.'))
-        if UnusedReason.CHECKPOINT_INPUT in self._reasons:
+        if lost in self._reasons:
             # Flags would only hide that these are not trained.
             return [*self._replace_checkpoints(), *advice]
         flags = [flag for flag in (NO_SEARCH, SEARCH) if self.works(flag)][:1]
@@ -469,12 +463,8 @@ gradient (in use)
         # DDP refuses them; a step could not be undone.
         usage = StepUsage((), (), frozenset(), lazy=lazy)
         return Explanation([Step(usage)], settings)
-    modes = {module: module.training for module in model.modules()}
-    try:
+    with restored(model):
         usage = trace_train_step(model, batch)
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
     return Explanation([Step(usage)], settings)
 
 
@@ -582,16 +572,11 @@ def has_own_train_step(model: Any) -> bool:
 
 
 def bypassed_methods(model: Any, wrapper: Any) -> tuple[str, ...]:
-    """Methods of a model that a wrapper does not call in training.
+    """Methods of a model, or its class, that a wrapper does not call.
 
-    Args:
-        model: A model, or its class.
-        wrapper: Class of the wrapper.
-
-    Returns:
-        Of ``'train_step'`` and ``'_run_forward'`` those that the model has
-        of its own; empty for a wrapper that leaves the step to the model,
-        or has another ``train_step`` than the ones that are known.
+    Those of ``_METHODS`` that the model has of its own; empty for a class of
+    wrappers that leaves the step to the model, or has another ``train_step``
+    than the ones that are known.
     """
     step = getattr(wrapper, 'train_step', None)
     known = {kind.train_step for kind in WRAPPERS}

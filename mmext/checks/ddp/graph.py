@@ -28,7 +28,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parallel import distributed as torch_ddp
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from ..findings import frames_of
@@ -45,11 +44,6 @@ _COPY_ERRORS = (
     *(ArithmeticError, AttributeError, LookupError, RuntimeError),
     *(TypeError, ValueError, copy.Error),
 )
-
-
-def searched_tensors(output: Any) -> list[Tensor]:
-    """Tensors from which DDP searches for unused parameters."""
-    return list(torch_ddp._find_tensors(output))
 
 
 def passed_tensors(output: Any) -> list[Tensor]:
@@ -323,13 +317,9 @@ class StaleGraphError(RuntimeError):
 def name_stale_graphs(model: nn.Module, batch: Any) -> Iterator[None]:
     """Name what holds the graph of an earlier step, if a step fails for it.
 
-    Args:
-        model: The model that is trained, without a wrapper.
-        batch: What the data loader gave for this step.
-
-    Raises:
-        StaleGraphError: In place of PyTorch's error, from which it is raised.
-            It names the attribute or the sample, and the parameters.
+    The model has no wrapper; the batch is what the data loader gave. A
+    StaleGraphError takes the place of PyTorch's error, and names the attribute
+    or the sample, and the parameters.
     """
     begin = next_number()
     try:
@@ -353,7 +343,16 @@ def name_stale_graphs(model: nn.Module, batch: Any) -> Iterator[None]:
             for loss in losses
         ]
         names = {id(p): name for name, p in model.named_parameters()}
-        locations = _stale_locations(_held(model, batch), names, nodes)
+        held = [
+            (f'the attribute {location!r} of the model holds it', tensor)
+            for location, tensors in kept_tensors(model).items()
+            for tensor in tensors
+        ]
+        held += [
+            (f'{location}, from the data loader, holds it', tensor)
+            for location, tensor in _named('batch', batch, set())
+        ]
+        locations = _stale_locations(held, names, nodes)
         locations = locations or _stale_locations(unheld, names, nodes)
         if not locations:
             raise
@@ -376,13 +375,8 @@ def find_outsiders(
 ) -> Iterator[list[str]]:
     """Find what outlives a step and gets gradients that nobody uses.
 
-    Args:
-        model: The model that is trained, without a wrapper.
-        groups: Of parameters, those of its optimizers.
-        batch: What the data loader gave for this step.
-
-    Yields:
-        An empty list; after the step it has a description of each tensor.
+    ``groups`` are those of the optimizers. Yields an empty list, which after
+    the step has a description of each tensor.
     """
     original, result, leaves = torch.autograd.backward, [], {}
 
@@ -399,7 +393,10 @@ def find_outsiders(
         torch.autograd.backward = original
     for tensor in (*model.parameters(), *all_tensors((groups, batch))):
         leaves.pop(id(tensor), None)
-    if any(_gradient_of(leaf) is not None for leaf, _ in leaves.values()):
+    if any(
+        (tensor := leaf()) is not None and tensor.grad is not None
+        for leaf, _ in leaves.values()
+    ):
         # What the step itself has made goes, where cycles still hold it.
         gc.collect()
     for key, (leaf, function) in leaves.items():
@@ -412,19 +409,6 @@ def find_outsiders(
             if key in graph_leaves([value]):
                 result[-1] = f'{text}, of which {location} is computed'
                 break
-
-
-def _gradient_of(tensor: weakref.ref[Tensor]) -> Tensor | None:
-    return None if (leaf := tensor()) is None else leaf.grad
-
-
-def _held(model: nn.Module, batch: Any) -> Iterator[tuple[str, Tensor]]:
-    """Tensors with a graph that outlive a step, and where they are."""
-    for location, tensors in kept_tensors(model).items():
-        for tensor in tensors:
-            yield f'the attribute {location!r} of the model holds it', tensor
-    for location, tensor in _named('batch', batch, set()):
-        yield f'{location}, from the data loader, holds it', tensor
 
 
 def _named(

@@ -7,7 +7,7 @@ record what DDP will do.
 import dataclasses
 import itertools
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from enum import Enum
@@ -15,9 +15,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import distributed as torch_ddp
 from torch.nn.parameter import is_lazy
 from torch.utils.weak import WeakIdKeyDictionary
 
+from ...utils.training import get_rng_state, set_rng_state
 from .graph import (
     all_tensors,
     graph_leaves,
@@ -26,7 +28,6 @@ from .graph import (
     named_tensors,
     next_number,
     passed_tensors,
-    searched_tensors,
     unopened_containers,
 )
 from .ready_gradients import ReadyGradient, ReadyRecorder
@@ -204,16 +205,9 @@ def trace_train_step(
     data: Any,
     backward: Callable[[Tensor], Any] | None = None,
 ) -> StepUsage:
-    """Trace the training step of a model of MMEngine's kind.
+    """:func:`trace_step` of a ``BaseModel``, which is not wrapped.
 
-    Args:
-        model: A ``BaseModel``, not wrapped. It is put into training mode.
-        data: A batch as the data loader gives it.
-        backward: As of :func:`trace_step`.
-
-    Returns:
-        What happened to each trainable parameter. The model is left as by
-        :func:`trace_step`.
+    It is put into training mode. ``data`` is as the data loader gives it.
     """
     model.train()
     data = model.data_preprocessor(data, True)
@@ -265,44 +259,48 @@ def trace_step(
         >>> usage.unused['b.bias'].reason.value
         'never used in forward'
     """
-    with _unchanged(model):
+    with restored(model):
+        model.zero_grad()
         return record_step(model, forward, loss_of, backward=backward)
 
 
-def put_back(values: Mapping[Tensor, Tensor]) -> None:
-    """Give tensors the values, and the shapes, that they had.
-
-    Args:
-        values: A copy of each tensor, made before; same dtype and device.
-    """
-    with torch.no_grad():
-        for tensor, value in values.items():
-            if tensor.shape != value.shape:
-                tensor.resize_(value.shape)
-            # An expanded one cannot be written to, and has not changed.
-            if not torch.equal(tensor, value):
-                tensor.copy_(value)
-
-
 @contextmanager
-def _unchanged(model: nn.Module) -> Iterator[None]:
-    """Put gradients, buffers and random numbers back afterwards."""
+def restored(
+    model: nn.Module, optimizers: Sequence[torch.optim.Optimizer] = ()
+) -> Iterator[None]:
+    """Put a model back as it was: values, gradients, mode, random numbers.
+
+    Optimizers forget what they remember of the steps, if they remembered
+    nothing before; without one, no parameter is copied.
+    """
     grads = {p: p.grad for p in model.parameters()}
-    buffers = {
-        b: b.detach().clone() for b in model.buffers() if not is_lazy(b)
-    }
-    devices = {p.device for p in model.parameters() if p.device.type != 'cpu'}
-    indices = [d.index for d in devices if d.index is not None]
-    kind = next((d.type for d in devices), 'cuda')
-    for parameter in grads:
-        parameter.grad = None
+    kept = [b for b in model.buffers() if not is_lazy(b)]
+    if optimizers:
+        kept += model.parameters()
+    values = {tensor: tensor.detach().clone() for tensor in kept}
+    buffers = [(m, dict(m._buffers)) for m in model.modules()]
+    modes = {module: module.training for module in model.modules()}
+    fresh = [optimizer for optimizer in optimizers if not optimizer.state]
+    state = get_rng_state()
     try:
-        with torch.random.fork_rng(indices, device_type=kind):
-            yield
+        yield
     finally:
+        set_rng_state(state)
+        for module, mode in modes.items():
+            module.training = mode
         for parameter in {*grads, *model.parameters()}:
             parameter.grad = grads.get(parameter)
-        put_back(buffers)
+        for module, own in buffers:
+            module._buffers.update(own)
+        for optimizer in fresh:
+            optimizer.state.clear()
+        with torch.no_grad():
+            for tensor, value in values.items():
+                if tensor.shape != value.shape:
+                    tensor.resize_(value.shape)
+                # An expanded one cannot be written to, and has not changed.
+                if not torch.equal(tensor, value):
+                    tensor.copy_(value)
 
 
 def record_step(
@@ -351,7 +349,8 @@ def record_step(
         recorder.watch_more(late | {n: parameters[n] for n in lazy})
         searched = graph_leaves(
             tensor
-            for tensor in searched_tensors(outputs)
+            # From which DDP searches for unused parameters.
+            for tensor in torch_ddp._find_tensors(outputs)
             if tensor.grad_fn is not None
         )
         tensors = passed_tensors(outputs)

@@ -4,13 +4,14 @@ The operators and what is done to their arguments are those of
 ``aten/src/ATen/autocast_mode.h``. A device of Python has none of its own.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 from unittest import mock
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 # By name, with any overload. Of those with a ``dtype`` the result is in
 # float32, and all others that PyTorch has kernels for compute in it.
@@ -34,19 +35,11 @@ _KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)
 class Autocast:
     """Kernels in front of autograd that change the types of tensors.
 
-    Args:
-        name: Of the device.
-        tensors: All tensors in arguments.
-        changed: Arguments with other tensors.
+    Those of the device of this name.
     """
 
-    def __init__(
-        self,
-        name: str,
-        tensors: Callable[[Any], Iterable[Tensor]],
-        changed: Callable[[Any, Callable[[Tensor], Tensor]], Any],
-    ) -> None:
-        self._name, self._tensors, self._changed = name, tensors, changed
+    def __init__(self, name: str) -> None:
+        self._name = name
         # Weights, and what they were cast to; as long as PyTorch keeps those.
         self._weights: dict[int, tuple[Tensor, Tensor]] = {}
 
@@ -143,8 +136,8 @@ class Autocast:
     ) -> Any:
         with torch._C._ExcludeDispatchKeyGuard(_KEYS):
             if dtype is not None:
-                args, kwargs = self._changed(
-                    (args, kwargs), lambda tensor: self._cast(tensor, dtype)
+                args, kwargs = tree_map_only(
+                    Tensor, lambda t: self._cast(t, dtype), (args, kwargs)
                 )
             return operator(*args, **kwargs)
 
@@ -167,7 +160,9 @@ class Autocast:
 
     def _widest(self, operator: Callable, *args: Any, **kwargs: Any) -> Any:
         types = {
-            t.dtype for t in self._tensors((args, kwargs)) if self._counts(t)
+            t.dtype
+            for t in tree_leaves((args, kwargs))
+            if isinstance(t, Tensor) and self._counts(t)
         }
         wide = torch.float32 if torch.float32 in types else None
         return self._run(operator, args, kwargs, wide)

@@ -2,7 +2,8 @@
 
 Tensors of the device ``sim:0`` wrap tensors on the CPU, which compute.
 Autograd treats them like those of any device, and every operator that would be
-a kernel of a GPU goes through :func:`_run`, which tells the observer.
+a kernel of a GPU goes through :func:`_run`, which tells the observer, a
+:class:`~.rehearse.Recorder`.
 
 PyTorch 2.13 or newer is needed, whose experimental
 ``torch.utils.backend_registration`` lets Python implement a device.
@@ -13,13 +14,14 @@ import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import cache
+from functools import cache, partial
 from itertools import count
 from typing import Any
 from unittest import mock
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ...ops import ORDER
 from .autocast import Autocast
@@ -91,54 +93,16 @@ class Memory:
         self.number, self.size = next(self._numbers), size
 
 
-class Observer:
-    """What is told about each operator; here nothing comes of it.
-
-    Attributes:
-        looks: Whether it is told of values that are not finite.
-    """
+class _Nobody:
+    """In place of a :class:`~.rehearse.Recorder`; nothing comes of it."""
 
     looks = False
 
-    def begin(self, operator: str) -> None:
-        """The events up to the next call are those of this operator."""
-
-    def launch(self) -> None:
-        """A kernel runs."""
-
-    def read(self) -> None:
-        """The host waits for the device."""
-
-    def upload(self) -> None:
-        """The device gets something from the host."""
-
-    def allocate(self, memory: Memory) -> None:
-        """There is new memory."""
-
-    def free(self, number: int) -> None:
-        """Memory is given back."""
-
-    def workspace(self, size: int) -> None:
-        """A kernel needs memory as long as it runs."""
-
-    def shapes_only(self, operator: str) -> None:
-        """The CPU has no such operator: the values are zeros."""
-
-    def fail(self, error: RuntimeError) -> None:
-        """A backward cannot go on, in which an exception ends the process.
-
-        PyTorch calls the device while it unwinds, with the exception set.
-        """
-
-    def spoil(self) -> None:
-        """Infinity or NaN is made of finite values."""
-
-    def where(self) -> str:
-        """What runs, in words, for an error."""
-        return ''
+    def __getattr__(self, name: str) -> Callable[..., str]:
+        return lambda *args: ''
 
 
-_NOBODY = _observer = Observer()
+_NOBODY = _observer = _Nobody()
 # Address of a storage of the CPU -> the memory that it is.
 _memories: 'weakref.WeakValueDictionary[int, Memory]' = (
     weakref.WeakValueDictionary()
@@ -232,26 +196,9 @@ def _memory_of(elem: Tensor) -> Memory:
     return memory
 
 
-def _tensors(value: Any) -> Iterator[Tensor]:
+def _tensors(value: Any) -> list[Tensor]:
     """All tensors in nested lists and dicts, as operators take them."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, dict):
-        yield from _tensors([*value.values()])
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _tensors(item)
-
-
-def _changed(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """Nested lists and dicts with other tensors."""
-    if isinstance(value, Tensor):
-        return change(value)
-    if isinstance(value, dict):
-        return {key: _changed(item, change) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(_changed(item, change) for item in value)
-    return value
+    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
 
 
 def _elem(tensor: Tensor) -> Tensor:
@@ -265,17 +212,13 @@ def _is_finite(value: Tensor | float) -> bool:
     return not value.is_floating_point() or bool(value.isfinite().all())
 
 
-def _numbers(args: Iterable[Any]) -> Iterator[float]:
-    return (value for value in args if isinstance(value, float))
-
-
 def _is_host(tensor: Tensor) -> bool:
     return not isinstance(tensor, DeviceTensor)
 
 
 def _call(func: Callable, args: tuple, kwargs: dict) -> Any:
     """Run on the CPU; only the shapes, where it has no such operator."""
-    args, kwargs = _changed((args, kwargs), _elem)
+    args, kwargs = tree_map_only(Tensor, _elem, (args, kwargs))
     try:
         if func.overloadpacket.__name__ in _PRODUCTS:
             return _in_float32(func, args, kwargs)
@@ -285,9 +228,13 @@ def _call(func: Callable, args: tuple, kwargs: dict) -> Any:
             _observer.shapes_only(str(func))
         else:
             _fail(error)
-        args, kwargs = _changed((args, kwargs), lambda t: t.to('meta'))
+        args, kwargs = tree_map_only(
+            Tensor, lambda t: t.to('meta'), (args, kwargs)
+        )
         shapes = func(*args, **kwargs)
-        return _changed(shapes, lambda t: torch.zeros_like(t, device=_CPU))
+        return tree_map_only(
+            Tensor, partial(torch.zeros_like, device=_CPU), shapes
+        )
 
 
 def _in_float32(func: Callable, args: tuple, kwargs: dict) -> Any:
@@ -296,9 +243,9 @@ def _in_float32(func: Callable, args: tuple, kwargs: dict) -> Any:
     # Of several types it is an error.
     if len(types) != 1 or not types.issubset(_HALF):
         return func(*args, **kwargs)
-    args, kwargs = _changed((args, kwargs), Tensor.float)
+    args, kwargs = tree_map_only(Tensor, Tensor.float, (args, kwargs))
     (dtype,) = types
-    return _changed(func(*args, **kwargs), lambda t: t.to(dtype))
+    return tree_map_only(Tensor, lambda t: t.to(dtype), func(*args, **kwargs))
 
 
 def _run(func: Callable, args: tuple, kwargs: dict) -> Any:
@@ -317,7 +264,13 @@ def _run(func: Callable, args: tuple, kwargs: dict) -> Any:
     elif name in ('copy_', 'set_'):
         stays = isinstance(args[0], DeviceTensor)
     if name in _COPIES:
-        _copy(name, args, kwargs, stays)
+        # Within the device a kernel; others make the host wait.
+        source = args[0] if name == '_to_copy' else args[1]
+        later = kwargs.get('non_blocking') or True in args[2:]
+        if stays and _is_host(source):
+            _observer.upload()
+        elif not stays and not later:
+            _observer.read()
     elif name in _INDEXING:
         _index(name, *args)
     elif inputs:
@@ -330,10 +283,10 @@ def _run(func: Callable, args: tuple, kwargs: dict) -> Any:
     is_kernel = func._schema.is_mutable
     # Memory that is not written to holds anything.
     if _observer.looks and not name.startswith(('empty', 'new_empty')):
-        made = [*_tensors((result,))]
-        if not all(map(_is_finite, made)) and all(
-            map(_is_finite, [*_tensors((args, kwargs)), *_numbers(args)])
-        ):
+        given = _tensors((args, kwargs))
+        given += [value for value in args if isinstance(value, float)]
+        finite = all(map(_is_finite, _tensors(result)))
+        if not finite and all(map(_is_finite, given)):
             _observer.spoil()
 
     def wrap(tensor: Tensor) -> Tensor:
@@ -348,33 +301,18 @@ def _run(func: Callable, args: tuple, kwargs: dict) -> Any:
         return known
 
     if stays:
-        result = _changed(result, wrap)
+        result = tree_map_only(Tensor, wrap, result)
     if is_kernel and name not in _METADATA and not name.startswith('empty'):
         _observer.launch()
     if name in _CONVOLUTIONS and stays:
-        _observer.workspace(_layout_copies(name, args, result))
+        # Kernels of tensor cores have channels last: cuDNN copies what has
+        # not.
+        backward = name == 'convolution_backward'
+        used = args[:3] if backward else (*args[:2], result)
+        _observer.workspace(sum(t.nbytes for t in used if t.is_contiguous()))
     if name.startswith('empty') and stays and not result.dim():
         result.is_number = True
     return result
-
-
-def _layout_copies(name: str, args: tuple, result: Any) -> int:
-    """Bytes of what a convolution on tensor cores computes with.
-
-    Their kernels have channels last: cuDNN copies what has not.
-    """
-    backward = name == 'convolution_backward'
-    tensors = args[:3] if backward else (*args[:2], result)
-    return sum(t.nbytes for t in tensors if t.is_contiguous())
-
-
-def _copy(name: str, args: tuple, kwargs: dict, stays: bool) -> None:
-    """Copies within the device are kernels, and others make the host wait."""
-    source = args[0] if name == '_to_copy' else args[1]
-    if stays and _is_host(source):
-        _observer.upload()
-    elif not stays and not (kwargs.get('non_blocking') or True in args[2:]):
-        _observer.read()
 
 
 def _index(
@@ -442,7 +380,7 @@ def _check_devices(
     func: Callable, name: str, args: tuple, kwargs: dict
 ) -> None:
     """Refuse tensors of the host where a GPU's operator would."""
-    tensors = list(_tensors((args, kwargs)))
+    tensors = _tensors((args, kwargs))
     host = list(filter(_is_host, tensors))
     if _takes_numbers(func) and not (
         name.endswith('_') and _is_host(tensors[0])
@@ -450,10 +388,6 @@ def _check_devices(
         host = [tensor for tensor in host if tensor.dim()]
     if host:
         _refuse(func._schema.name)
-
-
-def _fallback(func: Callable, *args: Any, **kwargs: Any) -> Any:
-    return _run(func, args, kwargs)
 
 
 def _copy_from(
@@ -543,7 +477,7 @@ def is_available() -> bool:
 
 
 _LIBRARIES = []
-_autocast = Autocast(NAME, _tensors, _changed)
+_autocast = Autocast(NAME)
 
 
 @cache
@@ -562,7 +496,9 @@ def _install() -> None:
         torch.library.Library(n, 'IMPL') for n in ('_', 'aten')
     )
     # Operators without a tensor, and those that PyTorch calls below Python.
-    everywhere.fallback(_fallback, 'PrivateUse1')
+    everywhere.fallback(
+        lambda func, *args, **kwargs: _run(func, args, kwargs), 'PrivateUse1'
+    )
     everywhere.fallback(
         torch.library.fallthrough_kernel, 'AutocastPrivateUse1'
     )
@@ -625,25 +561,25 @@ def _one_kernel(name: str, op: Callable) -> Callable:
     """An operator of mmcv, which is one kernel where it is compiled."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        tensors = list(_tensors((args, kwargs)))
+        tensors = _tensors((args, kwargs))
         if all(map(_is_host, tensors)):
             return op(*args, **kwargs)
         _observer.begin(name)
         if any(map(_is_host, tensors)):
             _refuse(name)
-        args, kwargs = _changed((args, kwargs), _elem)
+        args, kwargs = tree_map_only(Tensor, _elem, (args, kwargs))
         with torch.no_grad():
             result = op(*args, **kwargs)
         _observer.launch()
         if name in _SIZED:
             _observer.read()
-        return _changed(result, DeviceTensor)
+        return tree_map_only(Tensor, DeviceTensor, result)
 
     return run
 
 
 @contextmanager
-def watched_device(observer: Observer) -> Iterator[torch.device]:
+def watched_device(observer: Any) -> Iterator[torch.device]:
     """Inside, there is the device, and the observer is told what it does.
 
     Raises:

@@ -2,9 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import msgspec
 from mmengine.config import Config
 
 from ..config import apply_options, is_same, write_child_config
@@ -14,19 +13,14 @@ from ..findings import Finding, Severity, rules_of
 _MAX_ROUNDS = 8
 
 
-class Changes(msgspec.Struct, frozen=True):
-    """What is to be changed in a config.
+class Changes(NamedTuple):
+    """What is to be changed in a config."""
 
-    Attributes:
-        options: Dotted keys and their new values.
-        reasons: For each of these keys, rule and message.
-        refused: Findings whose change contradicts that of a worse one, in
-            words.
-    """
-
+    # Dotted keys and their new values; for each, rule and message.
     options: dict[str, Any]
     reasons: dict[str, str]
-    refused: tuple[str, ...] = ()
+    # Findings whose change contradicts that of a worse one, in words.
+    refused: tuple[str, ...]
 
 
 def collect_changes(findings: Sequence[Finding]) -> Changes:
@@ -77,21 +71,16 @@ def fixed_path(config: str, wanted: Path) -> Path:
     return path.with_name(f'{path.stem}_fixed.py')
 
 
-class Fixed(msgspec.Struct, frozen=True):
-    """A config that was fixed until nothing changed.
-
-    Attributes:
-        path: The file.
-        rounds: How often it was written.
-        left: Keys that its findings still offer to change, as the bound was
-            reached or something else, such as an option of the command line,
-            undoes the change.
-        refused: As :attr:`Changes.refused`, of the last round.
-    """
+class Fixed(NamedTuple):
+    """A config that was fixed until nothing changed."""
 
     path: Path
+    # How often it was written.
     rounds: int
+    # Keys that its findings still offer to change, as the bound was reached
+    # or something else, such as an option of the command line, undoes it.
     left: tuple[str, ...]
+    # As of Changes, in the last round.
     refused: tuple[str, ...]
 
 
@@ -104,16 +93,9 @@ def fix_config(
     """Write a config with the changes of findings, until it offers none.
 
     What the config itself shows is changed first: flags of DDP are set for
-    what is left then.
-
-    Args:
-        config: The file that is wrong; it stays as it is.
-        findings: In it, the worst first.
-        wanted: As of :func:`fixed_path`.
-        look: Gives the findings of a file.
-
-    Returns:
-        What came of it; None if no finding has a change to offer.
+    what is left then. ``config`` stays as it is; ``findings`` are its own,
+    the worst first, and ``look`` gives those of another file. None if no
+    finding has a change to offer.
     """
     options: dict[str, Any] = {}
     reasons: dict[str, str] = {}

@@ -40,7 +40,7 @@ MANY = 1_000_000
 # Made-up entries of a data set without classes; pictures whose size is asked
 # for; pictures of a validation, unless its batches are larger; those of a
 # batch that are named.
-_FEW, _ASKED, _VALIDATED, _NAMED = 64, 200, 3, 4
+_FEW, _ASKED, _VALIDATED, _NAMED = 64, 200, 4, 4
 # What says nothing of the config's parts.
 _NO_FILE = (FileNotFoundError, NotADirectoryError)
 # Some data sets assert that their files are there.
@@ -268,10 +268,10 @@ def limited(
 
 
 def _extremes(dataset: Any) -> list[int]:
-    """Some of a data set: the smallest, the largest, one without objects."""
+    """The smallest, the largest, one without objects, and the narrowest."""
     count = len(dataset)
     asked = range(0, count, max(count // _ASKED, 1))
-    areas, empty = {}, []
+    areas, shapes, empty = {}, {}, []
     for index in asked if hasattr(dataset, 'get_data_info') else ():
         info = dataset.get_data_info(index)
         size = (info.get('height'), info.get('width'))
@@ -279,14 +279,15 @@ def _extremes(dataset: Any) -> list[int]:
         if None in size and isinstance(path, str) and os.path.isfile(path):
             with suppress(OSError), Image.open(path) as image:
                 size = image.size
-        if None not in size:
+        if all(size):
             areas[index] = size[0] * size[1]
+            shapes[index] = min(size) / max(size)
         if info.get('instances') == []:
             empty.append(index)
     chosen = empty[:1]
     if areas:
         ends = min(areas, key=areas.get), max(areas, key=areas.get)
-        chosen = [*ends, *chosen]
+        chosen = [*ends, *chosen, min(shapes, key=shapes.get)]
     return list(dict.fromkeys(chosen))
 
 

@@ -98,7 +98,9 @@ _CLIENTS = {
     'DVCLiveVisBackend': ('dvclive', 'pygit2'),
     'AimVisBackend': ('aim',),
 }
-# Settings by which hooks, evaluators and visualizers write elsewhere.
+# What may write elsewhere, and the settings by which it does.
+_WRITERS = ('default_hooks', 'custom_hooks', 'visualizer')
+_WRITERS += ('val_evaluator', 'test_evaluator')
 _OUTPUTS = ('out_dir', 'outfile_prefix', 'output_dir', 'out_file_path')
 _OUTPUTS += ('save_dir',)
 # Methods of a runner, and the section of the config that they use.
@@ -124,9 +126,7 @@ _SPLIT_OF = {
     'be loaded again': 'train',
     'take part in the test': 'test',
 }
-# Hooks of MMEngine that None takes away, and sections that may be missing.
-_BUILTIN = ('runtime_info', 'timer', 'sampler_seed', 'logger')
-_BUILTIN += ('param_scheduler', 'checkpoint')
+# Sections that may be missing.
 _OPTIONAL = ('auto_scale_lr', 'custom_hooks', 'default_hooks', 'env_cfg')
 _OPTIONAL += ('load_from', 'log_processor', 'param_scheduler', 'randomness')
 _OPTIONAL += ('runner_type', 'visualizer')
@@ -163,13 +163,10 @@ def run_miniature(
 ) -> Miniature:
     """Build what a runner builds, and run it in small; keep nothing of it.
 
-    Args:
-        cfg: The config; it is not changed.
-        built: The model that was built of it, which is trained and is of no
-            use afterwards; None if it was not, so that nothing is run.
-        read_data: Use data that are here.
-        limit: Seconds that running may take; 0 to build parts only. What
-            would take longer, as the first iteration shows, is not begun.
+    The model that was built of the config is trained, and of no use
+    afterwards; without one nothing is run. ``read_data`` is to use data that
+    are here, ``limit`` the seconds that running may take, 0 to build parts
+    only: what would take longer, as the first iteration shows, is not begun.
     """
     given = cfg.to_dict()
     if not given.get('model'):
@@ -444,9 +441,8 @@ class _Run:
                 ]
         for part in self.left_out:
             if part[0] == 'default_hooks' and len(part) > 1:
-                cfg.default_hooks[part[1]] = None
-                if part[1] not in _BUILTIN:
-                    del cfg.default_hooks[part[1]]
+                # One that does nothing, also in the place of MMEngine's own.
+                cfg.default_hooks[part[1]] = {'type': Hook}
         cfg.work_dir = str(self.folder / 'work_dir')
         cfg.experiment_name = f'preflight_{uuid4().hex}'
         cfg.launcher, cfg.resume, cfg.compile = 'none', False, False
@@ -455,9 +451,7 @@ class _Run:
             cfg.load_from = None
         if isinstance(cfg.get('optim_wrapper'), Mapping):
             cfg.optim_wrapper = without_amp(cfg.optim_wrapper)
-        for name in ('default_hooks', 'custom_hooks', 'visualizer'):
-            self._redirect(name, cfg.get(name))
-        for name in ('val_evaluator', 'test_evaluator'):
+        for name in _WRITERS:
             self._redirect(name, cfg.get(name))
         if isinstance(cfg.get('visualizer'), Mapping):
             # One of this name may be there already.
@@ -693,7 +687,11 @@ class _Conductor(Hook):
         """Look at the clock."""
         self._begun = time.monotonic()
         if self._begun > self._run.end:
-            self._stop('training')
+            self._run.result.not_done.append(
+                'training was not run to its end: the '
+                f'{self._run.limit:g} s of --miniature were over'
+            )
+            raise _Done
 
     def after_train_iter(
         self,
@@ -740,13 +738,6 @@ class _Conductor(Hook):
             run.stage = 'be built'
             raise _Done
         run.batches[split] = chain([first], batches)
-
-    def _stop(self, what: str) -> None:
-        self._run.result.not_done.append(
-            f'{what} was not run to its end: the {self._run.limit:g} s of '
-            '--miniature were over'
-        )
-        raise _Done
 
 
 def _pixels(batch: Any) -> int:

@@ -122,18 +122,10 @@ def run_world(
     """Train a config for a few steps in new processes on this machine's CPU.
 
     They use Gloo and a file to meet, so no port has to be free, and they are
-    ended when the time is over.
-
-    Args:
-        config: The file.
-        cfg_options: Settings to put over it.
-        kinds: Of batches. They take turns, and each process is one further
-            than the one before, so that different kinds meet in a step.
-        steps: At least as many as there are kinds are run, and one more, in
-            which DDP notices what the last one has left out.
-        world: How many processes, at least 2.
-        batch_size: Samples of a batch.
-        time_limit: Of everything, in seconds.
+    ended after ``time_limit`` seconds. Kinds of batches take turns, and each
+    process is one further than the one before, so that different kinds meet
+    in a step. At least as many steps as there are kinds are run, and one
+    more, in which DDP notices what the last one has left out.
     """
     job = {
         'config': config,
@@ -176,18 +168,18 @@ def _read(
     path = folder / f'{rank}.pkl'
     if path.exists():
         return pickle.loads(path.read_bytes())
+    out, printed = folder / f'{rank}.out', ''
+    if out.exists():
+        printed = out.read_text(errors='replace')
     if code is not None:
-        printed = (folder / f'{rank}.out').read_text(errors='replace')
         tail = ' '.join(printed[-_TAIL:].split())
         return RankResult(rank, 'ended', f'ended with code {code}; {tail}')
     error = f'no result within {time_limit:g} s'
-    trace = folder / f'{rank}.trace'
-    if trace.exists():
-        # The main thread comes last, its innermost call first.
-        thread = trace.read_text().rpartition('Thread 0x')[2].splitlines()
-        calls = [line.split('File ')[1] for line in thread if 'File ' in line]
-        if calls:
-            error += f'; it was at {" < ".join(calls[:3])}'
+    # Of the traceback the main thread comes last, its innermost call first.
+    thread = printed.rpartition('Thread 0x')[2].splitlines()
+    calls = [line.split('File ')[1] for line in thread if 'File ' in line]
+    if calls:
+        error += f'; it was at {" < ".join(calls[:3])}'
     return RankResult(rank, 'hung', error)
 
 
@@ -208,17 +200,16 @@ def _main(
     os.environ |= {name: str(value) for name, value in numbers.items()}
     os.environ |= {'MASTER_ADDR': '127.0.0.1', 'MASTER_PORT': '29500'}
     torch.set_num_threads(max((os.cpu_count() or 1) // world, 1))
-    with open(folder / f'{rank}.trace', 'w') as trace:
-        left = max(end - time.time(), 0.1)
-        faulthandler.dump_traceback_later(0.9 * left, file=trace)
-        dist.init_process_group(
-            'gloo',
-            f'file://{folder}/store',
-            rank=rank,
-            world_size=world,
-            timeout=timedelta(seconds=left),
-        )
-        result = _train(rank, folder, **options)
+    left = max(end - time.time(), 0.1)
+    faulthandler.dump_traceback_later(0.9 * left)
+    dist.init_process_group(
+        'gloo',
+        f'file://{folder}/store',
+        rank=rank,
+        world_size=world,
+        timeout=timedelta(seconds=left),
+    )
+    result = _train(rank, folder, **options)
     part = folder / f'{rank}.part'
     part.write_bytes(pickle.dumps(result))
     part.rename(folder / f'{rank}.pkl')

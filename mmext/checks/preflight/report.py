@@ -406,12 +406,6 @@ def _world(report: PreflightReport) -> str:
     )
 
 
-def _reasons(verdicts: Any) -> list[str]:
-    """What follows from the table of settings."""
-    texts = (verdicts.reason, verdicts.fix, verdicts.cost) if verdicts else ()
-    return [text for text in texts if text]
-
-
 def _matters(report: PreflightReport, family: str) -> bool:
     """Whether there is an error of a family of rules.
 
@@ -439,8 +433,7 @@ def _print_run(
     if report.verdicts is not None and (verbose or _matters(report, 'DDP')):
         console.print()
         terminal.print_table(console, _verdict_table(report.verdicts))
-        for text in _reasons(report.verdicts):
-            terminal.print_text(console, text, '  ')
+        terminal.print_text(console, report.verdicts.reason, '  ')
     if report.world is not None:
         terminal.print_text(console, _world(report))
 
@@ -503,7 +496,6 @@ def report_html(report: PreflightReport) -> bytes:
         'rules': sorted({finding.rule for finding in report.findings}),
         'open': len(report.findings) <= _OPEN,
         'verdicts': () if verdicts is None else verdicts.rows,
-        'reasons': _reasons(verdicts),
         'world': _world(report).replace('real', 'Real', 1),
     }
     return page.render(__package__, 'preflight.html.jinja', page=content)

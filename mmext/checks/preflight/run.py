@@ -26,7 +26,6 @@ from ...utils.files import atomic_path, prepare_outputs
 from ...utils.quiet_hosts import collected_warnings
 from ...utils.safe_load import careful_readers
 from ..config import config_file, read_config
-from ..ddp import SyncSettings
 from ..device import is_available
 from ..findings import (
     Finding,
@@ -38,7 +37,7 @@ from ..findings import (
 from ..labels.sources import NothingToCheckError
 from .batches import KINDS
 from .dry_run.rehearsal import RehearsedStep, rehearse_config
-from .dry_run.run import ConfigOptions, DryRun, verdict_table
+from .dry_run.run import ConfigOptions, Verdicts
 from .first_steps import FirstSteps, run_first_steps
 from .fix import fix_config, fixed_path
 from .miniature import run_miniature
@@ -65,8 +64,6 @@ from .rules.steps import (
 from .rules.subject import Subject
 from .sandbox import CannotBuildError, quiet
 
-# What is not finite in a loss, and in a gradient.
-_VALUE_RULES = ('STEP003', 'STEP004')
 _STORE = Path('work_dirs/label_check.sqlite')
 
 
@@ -138,16 +135,39 @@ def check_config(
         >>> check_config(path, batches=['normal'], labels=False).task
         'semantic'
     """
-    _check_arguments(
-        batches,
-        steps,
-        batch_size,
-        image_size,
-        device,
-        world,
-        gpu_memory,
-        miniature,
-    )
+    unknown = [kind for kind in batches if kind not in KINDS]
+    wrong = {
+        f'batches must be some of {KINDS}, got {unknown or batches!r}': (
+            isinstance(batches, str) or not batches or bool(unknown)
+        ),
+        'steps must be at least 2, as the second step shows what the first '
+        f'has left behind, got {steps}': steps < 2,
+        'batch_size must be at least 1, or 0 for what suits the model, got '
+        f'{batch_size}': batch_size < 0,
+        f'world must be 2 or more processes, or 0 for none, got {world}': (
+            world < 0 or world == 1
+        ),
+        f'image_size must be two positive numbers, got {image_size}': (
+            image_size is not None and min(image_size) < 1
+        ),
+        f'gpu_memory must be more than 0 GiB, got {gpu_memory}': (
+            gpu_memory is not None and gpu_memory <= 0
+        ),
+        f'miniature must be 0 seconds or more, got {miniature}': (
+            not miniature >= 0
+        ),
+    }
+    for text, holds in wrong.items():
+        if holds:
+            raise ValueError(text)
+    try:
+        torch.empty(0, device=device)
+    # A PyTorch without CUDA says so by an assertion.
+    except (AssertionError, RuntimeError) as error:
+        raise ValueError(
+            'device must be one that PyTorch can use here, got '
+            f'{device!r}: {error}'
+        ) from error
     name, cfg = _read(config, cfg_options, world)
     current = ConfigOptions(cfg).current
     verdicts = confirmed = rehearsed = None
@@ -198,7 +218,7 @@ def check_config(
         findings = build_findings(first.failures, cfg, findings)
         if dry_run is not None:
             with catch_errors(findings, 'looking at the steps'):
-                findings += _step_findings(dry_run, current)
+                findings += dry_run_findings(dry_run, current)
             if dry_run.is_telling:
                 with catch_errors(findings, 'a step with one sample'):
                     findings += single_sample_findings(
@@ -214,7 +234,8 @@ def check_config(
                 with catch_errors(
                     findings, 'predicting what the wrapper does'
                 ):
-                    verdicts = verdict_table(dry_run, current)
+                    explained = dry_run.judged.explain(current)
+                    verdicts = Verdicts(explained.verdicts, explained.reason)
         if dry_run is not None and world and not dry_run.clean_kinds:
             first.not_done.append(
                 'no processes were started: no batch goes through'
@@ -311,51 +332,6 @@ def check_training(
     return not errors
 
 
-def _check_arguments(
-    batches: Sequence[str],
-    steps: int,
-    batch_size: int,
-    image_size: tuple[int, int] | None,
-    device: str,
-    world: int,
-    gpu_memory: float | None,
-    miniature: float,
-) -> None:
-    unknown = [kind for kind in batches if kind not in KINDS]
-    wrong = {
-        f'batches must be some of {KINDS}, got {unknown or batches!r}': (
-            isinstance(batches, str) or not batches or bool(unknown)
-        ),
-        'steps must be at least 2, as the second step shows what the first '
-        f'has left behind, got {steps}': steps < 2,
-        'batch_size must be at least 1, or 0 for what suits the model, got '
-        f'{batch_size}': batch_size < 0,
-        f'world must be 2 or more processes, or 0 for none, got {world}': (
-            world < 0 or world == 1
-        ),
-        f'image_size must be two positive numbers, got {image_size}': (
-            image_size is not None and min(image_size) < 1
-        ),
-        f'gpu_memory must be more than 0 GiB, got {gpu_memory}': (
-            gpu_memory is not None and gpu_memory <= 0
-        ),
-        f'miniature must be 0 seconds or more, got {miniature}': (
-            not miniature >= 0
-        ),
-    }
-    for text, holds in wrong.items():
-        if holds:
-            raise ValueError(text)
-    try:
-        torch.empty(0, device=device)
-    # A PyTorch without CUDA says so by an assertion.
-    except (AssertionError, RuntimeError) as error:
-        raise ValueError(
-            'device must be one that PyTorch can use here, got '
-            f'{device!r}: {error}'
-        ) from error
-
-
 def _read(
     config: str | Path | Config,
     cfg_options: Mapping[str, Any] | None,
@@ -423,20 +399,6 @@ def _label_findings(
         for finding in without_known(findings, known)
         if finding.rule != 'READ001'
         or (finding.key.partition('.')[0],) not in not_built
-    ]
-
-
-def _step_findings(dry_run: DryRun, current: SyncSettings) -> list[Finding]:
-    """What the steps show; overflow of random weights says little."""
-    return [
-        msgspec.structs.replace(
-            finding,
-            severity=min(finding.severity, Severity.WARNING),
-            message=f'{finding.message}; the weights are random here',
-        )
-        if dry_run.random_weights and finding.rule in _VALUE_RULES
-        else finding
-        for finding in dry_run_findings(dry_run, current)
     ]
 
 

@@ -15,7 +15,7 @@ from rich.console import Console
 from torch import nn
 
 import mmext
-from mmext.checks.findings import Finding, Severity
+from mmext.checks.findings import Severity
 from mmext.checks.preflight.first_steps import fit_batch_size
 from mmext.checks.preflight.report import PreflightReport, report_html
 from mmext.checks.preflight.run import check_config, run_preflight
@@ -131,28 +131,6 @@ def test_progress_is_reported(clean):
     assert report.not_done == ()
     assert done[0] == 'building the model'
     assert 'training 2 steps of normal' in done
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    'weights', [None, pytest.param('x.pth', marks=pytest.mark.slow)]
-)
-def test_overflow_with_random_weights_is_no_error(weights, monkeypatch):
-    finding = Finding(
-        rule='STEP003', severity=Severity.ERROR, message='m', remedy='r'
-    )
-    monkeypatch.setattr(
-        'mmext.checks.preflight.run.dry_run_findings', lambda *args: [finding]
-    )
-    cfg = small_config()
-    cfg.model.pretrained = weights
-    report, _ = examine(cfg, image_size=(64, 64))
-    (results,) = (item for item in report.findings if item.rule == 'STEP003')
-    random = weights is not None
-    assert results.severity is (Severity.WARNING if random else Severity.ERROR)
-    assert results.message == (
-        'm; the weights are random here' if random else 'm'
-    )
 
 
 @pytest.fixture

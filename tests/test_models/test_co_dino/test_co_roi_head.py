@@ -18,8 +18,7 @@ from mmdet.structures.mask import PolygonMasks
 from mmengine.config import ConfigDict
 from mmengine.registry import init_default_scope
 
-from mmext.checks.device.recorder import Recorder
-from mmext.checks.device.rehearse import parameters_stay
+from mmext.checks.device.rehearse import Recorder, parameters_stay
 from mmext.checks.device.tensor import watched_device
 from mmext.models import CoStandardRoIHead
 from mmext.models.co_dino import co_roi_head

@@ -17,8 +17,7 @@ from mmdet.models.task_modules import (
 from mmengine.config import ConfigDict
 from mmengine.registry import init_default_scope
 
-from mmext.checks.device.recorder import Recorder
-from mmext.checks.device.rehearse import parameters_stay
+from mmext.checks.device.rehearse import Recorder, parameters_stay
 from mmext.checks.device.tensor import watched_device
 from mmext.models.co_dino.region_proposals import propose_and_learn
 

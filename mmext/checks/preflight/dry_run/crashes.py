@@ -47,8 +47,8 @@ class Cause:
     # Empty if it is not certain.
     remedy: str = ''
     modules: tuple[str, ...] = ()
-    # Of the config, that made these modules.
-    keys: tuple[str, ...] = ()
+    # Of the config, that made the first of these modules.
+    key: str = ''
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def explain_crash(
             # The whole model says no more than the error.
             if key != 'model':
                 text = f'it is set in {key}'
-                cause = Cause(text, modules=inside, keys=(key,))
+                cause = Cause(text, modules=inside, key=key)
     return cause
 
 
@@ -134,7 +134,7 @@ def _bare_assert(
     if key.rpartition('.')[2] not in code:
         key = _key_of(inside[-1], cfg, outputs=True)
     condition = code.removeprefix('assert ')
-    return Cause(f'{condition} does not hold for {key}', keys=(key,))
+    return Cause(f'{condition} does not hold for {key}', key=key)
 
 
 def _not_packed(cfg: Mapping[str, Any]) -> Cause | None:
@@ -147,7 +147,7 @@ def _not_packed(cfg: Mapping[str, Any]) -> Cause | None:
         'no step of train_dataloader.dataset.pipeline packs the sample',
         remedy='end the pipeline with PackDetInputs, PackSegInputs or '
         'PackInputs, which is of the same host as the model',
-        keys=('train_dataloader.dataset.pipeline',),
+        key='train_dataloader.dataset.pipeline',
     )
 
 
@@ -295,19 +295,19 @@ def _sizes(
     last = inside[-1]
     if not type(model.get_submodule(last)).__module__.startswith('torch.'):
         return None
-    given, keys, modules = [], [_key_of(last, cfg)], [last]
+    given, key, modules = [], _key_of(last, cfg), [last]
     for tensor in inputs[last][:_MAX_NAMED]:
         source = _source_of(tensor, made_by)
         text = 'the batch'
         if source:
-            keys.append(_key_of(source, cfg, outputs=True))
             modules.append(source)
-            text = _named(source, model, keys[-1])
+            made = _key_of(source, cfg, outputs=True)
+            text = _named(source, model, made)
         given.append(f'{tuple(tensor.shape)} of {text}')
     return Cause(
-        f'{_named(last, model, keys[0])} gets {" and ".join(given)}',
+        f'{_named(last, model, key)} gets {" and ".join(given)}',
         modules=tuple(dict.fromkeys(modules)),
-        keys=tuple(dict.fromkeys(keys)),
+        key=key,
     )
 
 

@@ -14,7 +14,7 @@ from mmengine.registry import DefaultScope
 from torch import nn
 
 from ...config import copy_tree
-from ...ddp import run_training_forward
+from ...ddp import restored, run_training_forward
 from ...device import MemoryForecast, Rehearsal, rehearse
 from ...findings import ErrorCatcher
 from ..batches import make_batches
@@ -22,7 +22,6 @@ from ..build import Built, build_for_preflight
 from ..recipe import step_name
 from ..sandbox import quiet, seeded
 from .crashes import modules_of_error
-from .step import restored
 
 GIB = 2**30
 # What PyTorch says of a channel without a variance.

@@ -22,17 +22,17 @@ from ...config import (
 )
 from ...ddp import (
     Explanation,
-    Outcome,
     Step,
     StepUsage,
     SyncSettings,
     Verdict,
     kept_tensors,
     location_in,
+    restored,
 )
 from ...findings import ErrorCatcher, frames_of
 from .crashes import Crash, explain_crash, modules_of_error
-from .step import StepRecord, StepRun, own_backward, restored
+from .step import StepRecord, StepRun, own_backward
 
 STATIC_GRAPH = 'static_graph'
 _HOOK = 'default_hooks.activation_checkpoint'
@@ -132,14 +132,12 @@ class ConfigOptions:
         ours = isinstance(old, Mapping) and old.get('type') == _HOOK_TYPE
         return old if ours else {}
 
-    @property
-    def keeps_reentrant(self) -> bool:
-        """Whether the hook is there, and cannot replace what is left."""
-        return self._hook.get('replace_reentrant') is True
-
     def without_reentrant(self) -> dict[str, Any]:
-        """The hook that replaces reentrant checkpoints; empty if it cannot."""
-        if self.keeps_reentrant:
+        """The hook that replaces reentrant checkpoints; empty if it cannot.
+
+        One that is there already cannot replace what is left.
+        """
+        if self._hook.get('replace_reentrant') is True:
             return {}
         if self._hook:
             return {f'{_HOOK}.replace_reentrant': True}
@@ -241,11 +239,6 @@ class DryRun:
             )
         return replace(self, steps=kept, random_weights=False)
 
-    @property
-    def nodes_searched(self) -> int:
-        """Functions of the largest graph, which a search walks over."""
-        return max((step.nodes for step in self.averaged_steps()), default=0)
-
     def explain(self, current: SyncSettings) -> Explanation:
         """What DDP does with the steps after which gradients are averaged."""
         return Explanation(
@@ -272,18 +265,9 @@ def dry_run_model(
     that kind of batch, and nothing else. Parameters, buffers, gradients and
     random numbers are put back; a graph that a module has kept is not.
 
-    Args:
-        model: A ``BaseModel``, not wrapped, with its weights initialised.
-        batches: Kind of batch, such as ``'normal'`` or ``'empty'``, -> what
-            the data loader would give, one for each step. Fewer than
-            ``steps`` are used again.
-        optim_wrapper: Built for the model; None for no optimizer.
-        cfg: The config, for the keys of findings; None for one that sets
-            nothing.
-        steps: Of each kind, at least 2: a graph that one step keeps fails in
-            the next.
-        later_steps: Of the kinds after the first one; None for as many.
-        random_weights: Whether weights that the config names were left out.
+    ``batches`` has for each kind what the data loader would give, one for
+    each step; fewer are used again. ``steps`` is at least 2: a graph that one
+    step keeps fails in the next. Kinds after the first have ``later_steps``.
     """
     if not hasattr(model, 'parse_losses'):
         raise TypeError(
@@ -388,35 +372,3 @@ class Verdicts:
 
     rows: tuple[Verdict, ...]
     reason: str
-    # What to change, in a sentence; and the smallest change of the config to
-    # the recommended settings, as dotted keys.
-    fix: str = ''
-    options: dict[str, Any] = field(default_factory=dict)
-    # Of the search that find_unused_parameters=True adds to each step.
-    cost: str = ''
-
-
-def verdict_table(dry_run: DryRun, current: SyncSettings) -> Verdicts:
-    """What happens with each choice of settings, and which one to use."""
-    options, explanation = dry_run.config, dry_run.judged.explain(current)
-    chosen = explanation.recommended
-    changes: dict[str, Any] = {}
-    fix = []
-    if chosen is not None:
-        changes = options.settings(chosen.settings)
-        if not chosen.reentrant:
-            changes |= options.without_reentrant()
-        plain = explanation.row(SyncSettings(), chosen.reentrant)
-        if plain.failure is Outcome.UNFINISHED:
-            fix.append(explanation.in_model())
-        if changes:
-            lines = ', '.join(f'{key}={v!r}' for key, v in changes.items())
-            fix.append(f'set {lines}')
-    return Verdicts(
-        rows=explanation.verdicts,
-        reason=explanation.reason,
-        fix='; or '.join(fix),
-        options=changes,
-        cost=f'a walk over {dry_run.judged.nodes_searched} nodes of the '
-        'graph, and a small reduction',
-    )

@@ -2,8 +2,7 @@
 
 import copy
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -23,7 +22,6 @@ from ...ddp import (
     kept_tensors,
     name_stale_graphs,
     named_tensors,
-    put_back,
     record_step,
     run_training_forward,
 )
@@ -287,35 +285,3 @@ def _run_without_step(
     finally:
         vars(optim_wrapper).clear()
         vars(optim_wrapper).update(state)
-
-
-@contextmanager
-def restored(
-    model: nn.Module, optimizers: Sequence[torch.optim.Optimizer] = ()
-) -> Iterator[None]:
-    """Put a model back as it was: values, gradients, mode, random numbers.
-
-    Optimizers forget what they remember of the steps, if they remembered
-    nothing before; without one, no parameter is copied.
-    """
-    grads = {p: p.grad for p in model.parameters()}
-    values = {b: b.detach().clone() for b in model.buffers()}
-    if optimizers:
-        values |= {p: p.detach().clone() for p in model.parameters()}
-    buffers = [(m, dict(m._buffers)) for m in model.modules()]
-    modes = {module: module.training for module in model.modules()}
-    fresh = [optimizer for optimizer in optimizers if not optimizer.state]
-    state = get_rng_state()
-    try:
-        yield
-    finally:
-        set_rng_state(state)
-        for module, mode in modes.items():
-            module.training = mode
-        for parameter, grad in grads.items():
-            parameter.grad = grad
-        for module, own in buffers:
-            module._buffers.update(own)
-        for optimizer in fresh:
-            optimizer.state.clear()
-        put_back(values)

@@ -22,10 +22,18 @@ from ....utils.safe_load import (
     is_trusted,
     load_torch,
 )
-from ...config import DELETE, ConfigNode, default_of, join_key, walk_dicts
+from ...config import DELETE, ConfigNode, join_key, walk_dicts
 from ...findings import Finding, Severity
 from .registry import CKPT, count_of, new_finding
-from .subject import Subject, as_mapping, change, kind_of
+from .subject import (
+    Subject,
+    as_mapping,
+    base_names,
+    change,
+    kind_of,
+    package_of,
+    place_of,
+)
 
 _SCHEME = re.compile(r'([A-Za-z][\w+.-]*)://')
 _MAX_NAMES = 5
@@ -261,11 +269,14 @@ def loaded_twice(subject: Subject) -> Iterator[Finding]:
     model = as_mapping(top.get('model'))
     for section in subject.below('model'):
         kind = subject.component(section)
-        package = getattr(kind, '__module__', '').partition('.')[0]
         other = section.cfg.get('init_cfg') and (*section.path, 'init_cfg')
         if section.path == ('model', 'backbone') and model.get('pretrained'):
             other = other or ('model', 'pretrained')
-        if section.cfg.get('pretrained') and other and package[:2] == 'mm':
+        if (
+            section.cfg.get('pretrained')
+            and other
+            and package_of(kind)[:2] == 'mm'
+        ):
             yield new_finding(
                 f'{join_key((*section.path, "pretrained"))} and '
                 f'{join_key(other)} both name weights, which '
@@ -319,12 +330,7 @@ def runs_code(subject: Subject) -> Iterator[Finding]:
 )
 def nothing_fits(subject: Subject) -> Iterator[Finding]:
     """Names and shapes of a local file against those of the built model."""
-    files = () if subject.model is None else _checkpoints(subject)
-    for path, value, file in files:
-        module, prefix = _receiver(subject, path)
-        if module is None or (foreign_names(file) and not is_trusted()):
-            continue
-        shapes = _shapes_in(file)
+    for path, value, shapes, module, prefix in _loaded(subject):
         if not shapes or _num_fitting(shapes, prefix, module):
             continue
         first = ', '.join(list(shapes)[:_MAX_NAMES])
@@ -335,6 +341,17 @@ def nothing_fits(subject: Subject) -> Iterator[Finding]:
             path=path,
             **_what_fits(subject, path, value, shapes, module),
         )
+
+
+def _loaded(
+    subject: Subject,
+) -> Iterator[tuple[tuple, str, dict, nn.Module, str]]:
+    """Local files: shapes in them, who gets these, and the prefix."""
+    files = () if subject.model is None else _checkpoints(subject)
+    for path, value, file in files:
+        module, prefix = _receiver(subject, path)
+        if module is not None and (is_trusted() or not foreign_names(file)):
+            yield path, value, _shapes_in(file), module, prefix
 
 
 def _receiver(subject: Subject, path: tuple) -> tuple[Any, str]:
@@ -435,32 +452,29 @@ def frozen_at_random(subject: Subject) -> Iterator[Finding]:
         return
     for section in subject.below('model'):
         kind = subject.component(section)
-        own = getattr(kind, '__module__', '').partition('.')[0]
         if (
             section.name != 'backbone'
-            or own not in ('mmdet', 'mmseg', 'mmpretrain')
-            or _may_load(section, kind)
+            or package_of(kind) not in ('mmdet', 'mmseg', 'mmpretrain')
+            or _may_load(subject, section)
         ):
             continue
-        settings = {
-            key: section.cfg.get(key, default_of(kind, key))
+        frozen, norm_eval, norm = (
+            subject.setting(section, key)
             for key in ('frozen_stages', 'norm_eval', 'norm_cfg')
-        }
-        frozen, norm = settings['frozen_stages'], settings['norm_cfg']
-        stem = _WITH_STEM & {base.__name__ for base in kind.__mro__}
+        )
+        first = 0 if _WITH_STEM & base_names(kind) else 1
         held = {}
-        if isinstance(frozen, int) and frozen >= (0 if stem else 1):
+        if isinstance(frozen, int) and frozen >= first:
             held['frozen_stages'] = (
                 f'frozen_stages={frozen} keeps the first layers as they are'
             )
-        if settings['norm_eval'] and kind_of(norm) in ('BN', 'SyncBN'):
+        if norm_eval and kind_of(norm) in ('BN', 'SyncBN'):
             held['norm_eval'] = (
                 'norm_eval=True keeps the mean 0 and the variance 1 of its '
                 'batch norms, which then normalize nothing'
             )
         if not held:
             continue
-        first = next(iter(held))
         # None is said on purpose.
         outer = as_mapping(section.parent and section.parent.cfg)
         said = 'init_cfg' in section.cfg or 'pretrained' in outer
@@ -468,9 +482,7 @@ def frozen_at_random(subject: Subject) -> Iterator[Finding]:
         yield new_finding(
             f'{kind.__name__} begins with random weights, as nothing is '
             f'loaded, and {"; ".join(held.values())}',
-            path=(*section.path, first)
-            if first in section.cfg
-            else section.path,
+            path=place_of(section, next(iter(held))),
             severity=Severity.ERROR
             if 'frozen_stages' in held
             else Severity.WARNING,
@@ -483,10 +495,9 @@ def frozen_at_random(subject: Subject) -> Iterator[Finding]:
         )
 
 
-def _may_load(section: ConfigNode, kind: Any) -> bool:
+def _may_load(subject: Subject, section: ConfigNode) -> bool:
     """Whether weights are loaded into a part of a model, or may be."""
-    default = default_of(kind, 'init_cfg')
-    inner = {**section.cfg, 'init_cfg': section.cfg.get('init_cfg', default)}
+    inner = {**section.cfg, 'init_cfg': subject.setting(section, 'init_cfg')}
     for _, part in walk_dicts(inner):
         init = part.get('init_cfg')
         for item in init if isinstance(init, list | tuple) else [init]:
@@ -517,13 +528,9 @@ def _may_load(section: ConfigNode, kind: Any) -> bool:
 def other_size(subject: Subject) -> Iterator[Finding]:
     """By names, and by the layers of local files."""
     seen = set()
-    if subject.model is not None:
-        for path, value, file in _checkpoints(subject):
-            module, prefix = _receiver(subject, path)
-            if module is None or (foreign_names(file) and not is_trusted()):
-                continue
-            seen.add(path)
-            yield from _other_layers(path, value, file, prefix, module)
+    for path, value, shapes, module, prefix in _loaded(subject):
+        seen.add(path)
+        yield from _other_layers(path, value, shapes, prefix, module)
     for path, value in _named(subject):
         if path in seen or not isinstance(value, str):
             continue
@@ -554,13 +561,13 @@ def other_size(subject: Subject) -> Iterator[Finding]:
 
 
 def _other_layers(
-    path: tuple, value: str, file: Path, prefix: str, module: nn.Module
+    path: tuple, value: str, shapes: dict, prefix: str, module: nn.Module
 ) -> Iterator[Finding]:
     """Layers of a backbone that a file has in another number or shape."""
     inner = 'backbone.' if path == ('load_from',) else ''
     theirs = {
         key[len(prefix + inner) :]: shape
-        for key, shape in _shapes_in(file).items()
+        for key, shape in shapes.items()
         if key.startswith(prefix + inner)
     }
     ours = {

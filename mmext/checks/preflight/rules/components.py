@@ -31,8 +31,10 @@ from .subject import (
     arguments_of,
     as_mapping,
     change,
+    is_kind,
     kind_of,
     names_key,
+    package_of,
     plain_name,
     sources,
     sure_name,
@@ -336,10 +338,7 @@ def _components(subject: Subject) -> Iterator[tuple[ConfigNode, Any]]:
     for section in subject.sections:
         kind = subject.component(section)
         # MMCV's builders complete and cut the arguments of PyTorch's layers.
-        layer = inspect.isclass(kind) and (
-            issubclass(kind, nn.Module)
-            and kind.__module__.startswith('torch.')
-        )
+        layer = is_kind(kind, nn.Module) and package_of(kind) == 'torch'
         if kind is not None and not layer and not _is_other(section):
             yield section, kind
 
@@ -369,7 +368,7 @@ def _is_for_component(subject: Subject, section: ConfigNode, key: Any) -> bool:
 
 def _takes(kind: Any, key: str, ema_type: Any) -> bool | None:
     """As ``takes``, for what others hand on, too."""
-    if inspect.isclass(kind) and issubclass(kind, CheckpointHook):
+    if is_kind(kind, CheckpointHook):
         # The rest is given to `save_checkpoint` with each checkpoint.
         if key in inspect.signature(Runner.save_checkpoint).parameters:
             return True

@@ -21,7 +21,6 @@ from ...config import (
     ConfigNode,
     copy_tree,
     dataset_configs,
-    default_of,
     inner_dataset_configs,
     takes,
     unknown_loader_keys,
@@ -36,7 +35,9 @@ from .subject import (
     Subject,
     as_mapping,
     change,
+    is_kind,
     kind_of,
+    package_of,
     sure_name,
 )
 
@@ -130,7 +131,7 @@ def no_sampler(subject: Subject) -> Iterator[Finding]:
             continue
         section = next(subject.below(name, 'dataset'), None)
         kind = section and subject.component(section)
-        if isinstance(kind, type) and issubclass(kind, IterableDataset):
+        if is_kind(kind, IterableDataset):
             # A stream, which has no sampler.
             continue
         trains = name.startswith('train')
@@ -259,34 +260,30 @@ def _read_keys(kind: type, name: str) -> dict[str, bool]:
 
 def _keys_at(node: ast.AST, name: str) -> set[str] | None:
     """Keys that an expression reads; None if they are computed."""
-    if isinstance(node, ast.Subscript) and _is_it(node.value, name):
-        return _text(node.slice)
-    if isinstance(node, ast.Compare) and _is_it(node.comparators[0], name):
-        return _text(node.left)
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        if not _is_it(node.func.value, name):
+
+    def is_it(held: ast.AST) -> bool:
+        return name in (getattr(held, 'attr', ''), getattr(held, 'id', ''))
+
+    match node:
+        case ast.Subscript(value=held, slice=key) if is_it(held):
+            pass
+        case ast.Compare(left=key, comparators=[held, *_]) if is_it(held):
+            pass
+        case ast.Call(
+            func=ast.Attribute(value=held, attr=method), args=[*args]
+        ) if is_it(held):
+            known = method in ('get', 'pop', 'setdefault') and args
+            key = args[0] if known else None
+        case ast.Call(func=ast.Name(), args=[*values]):
+            # Handed on as a whole.
+            whole = [v for v in values if isinstance(v, ast.Attribute)]
+            return None if any(map(is_it, whole)) else set()
+        case ast.keyword(value=ast.Attribute() as held) if is_it(held):
+            return None
+        case _:
             return set()
-        if node.func.attr in ('get', 'pop', 'setdefault') and node.args:
-            return _text(node.args[0])
-        return None
-    if isinstance(node, ast.Call | ast.keyword) and any(
-        isinstance(value, ast.Attribute) and _is_it(value, name)
-        for value in getattr(node, 'args', [getattr(node, 'value', None)])
-    ):
-        # Handed on as a whole.
-        return None
-    return set()
-
-
-def _is_it(node: ast.AST, name: str) -> bool:
-    return (isinstance(node, ast.Attribute) and node.attr == name) or (
-        isinstance(node, ast.Name) and node.id == name
-    )
-
-
-def _text(node: ast.AST) -> set[str] | None:
-    value = node.value if isinstance(node, ast.Constant) else None
-    return {value} if isinstance(value, str) else None
+    text = getattr(key, 'value', None)
+    return {text} if isinstance(text, str) else None
 
 
 def _given(
@@ -311,7 +308,7 @@ def unread_prefix(subject: Subject) -> Iterator[Finding]:
     """``img_path`` for ``img``, and the like: nothing is found there."""
     for prefix, kind, path in _given(subject, _PREFIX):
         known = _read_keys(kind, _PREFIX)
-        host = kind.__module__.partition('.')[0] in ('mmdet', 'mmseg')
+        host = package_of(kind) in ('mmdet', 'mmseg')
         if isinstance(prefix, str) and host and known:
             must = [key for key in known if known[key]]
             yield new_finding(
@@ -324,13 +321,7 @@ def unread_prefix(subject: Subject) -> Iterator[Finding]:
             )
         if not isinstance(prefix, Mapping):
             continue
-        unread = [
-            key
-            for key in prefix
-            if key not in known
-            and not str(key).startswith('_')
-            and not subject.is_own((*path, key))
-        ]
+        unread = [key for key, *_ in subject.unread(prefix, path, known)]
         for key in unread if known else ():
             yield _unread(subject, kind, prefix, (*path, key), unread)
 
@@ -367,11 +358,8 @@ def unread_filter(subject: Subject) -> Iterator[Finding]:
         if not isinstance(wanted, Mapping):
             continue
         known = _read_keys(kind, _FILTER)
-        for key in wanted if known else ():
-            path = (*at, key)
-            if key in known or key[:1] == '_' or subject.is_own(path):
-                continue
-            sure = sure_name(key, known)
+        unread = subject.unread(wanted, at, known)
+        for key, path, sure in unread if known else ():
             yield new_finding(
                 f'{kind.__name__} reads {", ".join(sorted(known))} of '
                 f'filter_cfg, and not {key}',
@@ -403,7 +391,7 @@ def parts_differ(subject: Subject) -> Iterator[Finding]:
     for split in SPLITS:
         for join in subject.below(f'{split}_dataloader', 'dataset'):
             kind = subject.component(join)
-            if inspect.isclass(kind) and issubclass(kind, ConcatDataset):
+            if is_kind(kind, ConcatDataset):
                 refuses = kind.__init__ is ConcatDataset.__init__
                 lists = kind.__init__.__module__.startswith('mmdet.')
                 if refuses or (lists and not _reads_lists(subject, split)):
@@ -553,13 +541,13 @@ def copied_annotations(subject: Subject) -> Iterator[Finding]:
         name = f'{split}_dataloader'
         workers = as_mapping(subject.top.get(name)).get('num_workers', 0)
         for section in subject.below(name, 'dataset'):
-            kind, cfg = subject.component(section), section.cfg
-            if not inspect.isclass(kind) or not issubclass(kind, BaseDataset):
-                continue
-            default = default_of(kind, 'serialize_data')
+            cfg = section.cfg
             file = Path(cfg.get('data_root') or '', cfg.get('ann_file') or '')
-            serial = cfg.get('serialize_data', default) is not False
-            if serial or not file.is_file():
+            if (
+                not is_kind(subject.component(section), BaseDataset)
+                or subject.setting(section, 'serialize_data') is not False
+                or not file.is_file()
+            ):
                 continue
             size = file.stat().st_size * _GROWTH
             total = size * (1 + workers)

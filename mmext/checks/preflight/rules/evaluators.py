@@ -15,14 +15,21 @@ from mmengine.optim.scheduler.param_scheduler import (
 from ...config import (
     ConfigNode,
     Steps,
-    default_of,
     inner_dataset_configs,
     join_key,
 )
 from ...findings import Finding, Severity
 from .pipelines import are_of_hosts
 from .registry import EVAL, new_finding
-from .subject import Subject, as_mapping, change, kind_of
+from .subject import (
+    Subject,
+    as_mapping,
+    change,
+    is_kind,
+    kind_of,
+    package_of,
+    place_of,
+)
 
 _SPLITS = ('val', 'test')
 _COCO_BOXES = ('mAP', 'mAP_50', 'mAP_75', 'mAP_s', 'mAP_m', 'mAP_l')
@@ -148,16 +155,14 @@ def _watchers(subject: Subject) -> Iterator[tuple[ConfigNode, type, str]]:
     for section in subject.sections:
         kind = subject.component(section)
         for base, key in _WATCHED.items():
-            if isinstance(kind, type) and issubclass(kind, base):
+            if is_kind(kind, base):
                 yield section, kind, key
 
 
 def _monitored(subject: Subject) -> Iterator[tuple[tuple, str]]:
     """Place and name of each value that must be among the metrics."""
-    for section, kind, key in _watchers(subject):
-        said = key in section.cfg
-        value = section.cfg.get(key, default_of(kind, key))
-        path = (*section.path, key) if said else section.path
+    for section, _, key in _watchers(subject):
+        value, path = subject.setting(section, key), place_of(section, key)
         items = enumerate(value if isinstance(value, list | tuple) else ())
         several = [((*path, index), item) for index, item in items]
         for where, item in [(path, value), *several]:
@@ -177,8 +182,10 @@ def _given(subject: Subject) -> list[tuple[str, set[str]]] | None:
         kind = subject.component(node)
         if kind_of(node.cfg) == 'Evaluator':
             continue
-        metric = isinstance(kind, type) and issubclass(kind, BaseMetric)
-        if not metric or kind.evaluate is not BaseMetric.evaluate:
+        if (
+            not is_kind(kind, BaseMetric)
+            or kind.evaluate is not BaseMetric.evaluate
+        ):
             return None
         prefix = node.cfg.get('prefix') or kind.default_prefix or ''
         names = _names(kind, node)
@@ -190,8 +197,7 @@ def _given(subject: Subject) -> list[tuple[str, set[str]]] | None:
 
 def _names(kind: type, node: ConfigNode) -> set[str]:
     """Values of metrics of the hosts, without prefix; empty if not known."""
-    package = kind.__module__.partition('.')[0]
-    name, cfg = kind.__name__, node.cfg
+    package, name, cfg = package_of(kind), kind.__name__, node.cfg
 
     def several(key: str, default: Any) -> list:
         value = cfg.get(key, default)
@@ -333,8 +339,8 @@ def _rescales(subject: Subject) -> bool:
 def other_direction(subject: Subject) -> Iterator[Finding]:
     """``rule`` of hooks and schedulers against what they watch."""
     for section, kind, key in _watchers(subject):
-        watched = section.cfg.get(key, default_of(kind, key))
-        rule = section.cfg.get('rule', default_of(kind, 'rule'))
+        watched = subject.setting(section, key)
+        rule = subject.setting(section, 'rule')
         if not isinstance(watched, str) or rule not in ('less', 'greater'):
             continue
         name = watched.casefold()
@@ -375,14 +381,12 @@ def nothing_to_watch(subject: Subject) -> Iterator[Finding]:
     }
     for section, kind, key in _watchers(subject):
         effect = next(effects[b] for b in kind.__mro__ if b in effects)
-        watched = section.cfg.get(key, default_of(kind, key))
+        watched = subject.setting(section, key)
         if watched:
             yield new_finding(
                 f'{kind.__name__} waits for {watched!r} of a validation, and '
                 f'val_cfg is None: it {effect}',
-                path=(*section.path, key)
-                if key in section.cfg
-                else section.path,
+                path=place_of(section, key),
             )
 
 
@@ -397,7 +401,7 @@ def large_step(subject: Subject) -> Iterator[Finding]:
     """``min_delta`` of EarlyStoppingHook is 0.1, if nothing is said."""
     for section, kind, key in _watchers(subject):
         watched = str(section.cfg.get(key))
-        step = section.cfg.get('min_delta', default_of(kind, 'min_delta'))
+        step = subject.setting(section, 'min_delta')
         if (
             issubclass(kind, EarlyStoppingHook)
             and watched.startswith(_FRACTIONS)
@@ -405,13 +409,11 @@ def large_step(subject: Subject) -> Iterator[Finding]:
             and step >= _MANY
         ):
             said = 'min_delta' in section.cfg
-            patience = section.cfg.get(
-                'patience', default_of(kind, 'patience')
-            )
+            patience = subject.setting(section, 'patience')
             yield new_finding(
                 f'{kind.__name__} ends the training if {patience} '
                 f'validations do not raise {watched} by min_delta={step}'
                 f'{"" if said else ", which is its default"}; it is between '
                 '0 and 1',
-                path=(*section.path, 'min_delta') if said else section.path,
+                path=place_of(section, 'min_delta'),
             )

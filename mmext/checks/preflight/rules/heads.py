@@ -1,6 +1,5 @@
 """Numbers of classes in heads and in the data, and losses of heads."""
 
-import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -14,7 +13,6 @@ from ....utils.label_spec import class_vocabulary, heads_of_model
 from ...config import (
     ConfigNode,
     Steps,
-    default_of,
     inner_dataset_configs,
     join_key,
     split_key,
@@ -26,8 +24,10 @@ from .subject import (
     TEXTS,
     Subject,
     as_mapping,
+    base_names,
     change,
     kind_of,
+    package_of,
     sure_name,
 )
 
@@ -76,7 +76,8 @@ def _counts(subject: Subject) -> dict[str, int]:
     ):
         return {}
     inner = ''
-    if _is_semi_supervised(subject):
+    kind = next(map(subject.component, subject.below('model')), None)
+    if 'SemiBaseDetector' in base_names(kind):
         # Student and teacher are built of the same config.
         built, inner = subject.cfg.model.detector, '.detector'
     counts = {
@@ -87,22 +88,13 @@ def _counts(subject: Subject) -> dict[str, int]:
         key = join_key(section.path)
         if not re.match(_MORE, key) or kind_of(section.cfg) in _EDGE_HEADS:
             continue
-        default = None
         # One number for the whole model is passed on to its heads.
+        count = section.cfg.get('num_classes')
         if not isinstance(model.get('num_classes'), int):
-            default = default_of(subject.component(section), 'num_classes')
-        count = section.cfg.get('num_classes', default)
+            count = subject.setting(section, 'num_classes')
         if isinstance(count, int):
             counts[f'{key}.num_classes'] = count
     return counts
-
-
-def _is_semi_supervised(subject: Subject) -> bool:
-    """Whether MMDetection's detector holds another twice."""
-    node = next(subject.below('model'), None)
-    kind = node and subject.component(node)
-    bases = inspect.getmro(kind) if inspect.isclass(kind) else ()
-    return 'SemiBaseDetector' in {base.__name__ for base in bases}
 
 
 def _model(subject: Subject) -> Mapping:
@@ -169,9 +161,7 @@ def _coco_fails(subject: Subject, split: str, num_labels: int) -> str:
     """How COCO's metric of a split ends, where labels exceed its classes."""
     names = subject.classes(split)
     for node in subject.below(f'{split}_evaluator'):
-        metric = subject.component(node)
-        bases = inspect.getmro(metric) if inspect.isclass(metric) else ()
-        kinds = {base.__name__ for base in bases}
+        kinds = base_names(subject.component(node))
         if 'CocoMetric' not in kinds:
             continue
         # That of LVIS has a label for each category of the file.
@@ -183,13 +173,6 @@ def _coco_fails(subject: Subject, split: str, num_labels: int) -> str:
                 f'{len(names) - 1}'
             )
     return ''
-
-
-def _predicts(subject: Subject, key: str) -> bool:
-    """Whether the labels of predictions are those of a head."""
-    if 'query_head' in _model(subject):
-        return key.startswith('model.query_head.')
-    return not re.match(_MORE, key.removesuffix('.num_classes'))
 
 
 def _differing(subject: Subject, fewer: bool) -> Iterator[Finding]:
@@ -221,10 +204,12 @@ def _differing(subject: Subject, fewer: bool) -> Iterator[Finding]:
             )
         if not said:
             ways.reverse()
+        # Whether the labels of predictions are those of this head.
+        predicts = not re.match(_MORE, key.removesuffix('.num_classes'))
+        if 'query_head' in _model(subject):
+            predicts = key.startswith('model.query_head.')
         ends = [
-            _coco_fails(subject, split, count)
-            for split in SPLITS
-            if _predicts(subject, key)
+            _coco_fails(subject, split, count) for split in SPLITS if predicts
         ]
         fatal = next(filter(None, ends), '')
         yield new_finding(
@@ -343,6 +328,7 @@ def no_window(subject: Subject) -> Iterator[Finding]:
         for key, size in sizes.items()
         if not isinstance(size, list | tuple)
         or [type(side) for side in size] != [int, int]
+        or min(size) < 1
     ]
     if lacking:
         yield new_finding(
@@ -351,12 +337,9 @@ def no_window(subject: Subject) -> Iterator[Finding]:
         )
     elif wrong:
         yield new_finding(
-            f'{wrong[0]} must be (height, width), got {sizes[wrong[0]]!r}',
+            f'{wrong[0]} must be (height, width) above 0, got '
+            f'{sizes[wrong[0]]!r}',
             path=(*path, wrong[0]),
-        )
-    elif min(map(min, sizes.values())) < 1:
-        yield new_finding(
-            f'crop_size and stride must be above 0, got {sizes}', path=path
         )
     elif any(step > side for side, step in zip(*sizes.values())):
         yield new_finding(
@@ -442,24 +425,25 @@ def misspelt_metainfo(subject: Subject) -> Iterator[Finding]:
 def too_many_objects(subject: Subject) -> Iterator[Finding]:
     """``topk`` of the heads of DETR, in the first validation."""
     for section in subject.below('model'):
-        path = (*section.path, 'bbox_head')
-        head = as_mapping(section.cfg.get('bbox_head'))
-        kind = subject.component(ConfigNode(path, head, section.scope))
+        node = ConfigNode(
+            (*section.path, 'bbox_head'),
+            as_mapping(section.cfg.get('bbox_head')),
+            section.scope,
+        )
+        kind = subject.component(node)
         method = getattr(kind, '_predict_by_feat_single', None)
         test_cfg = as_mapping(section.cfg.get('test_cfg'))
-        most, queries = (
-            test_cfg.get('max_per_img'),
-            section.cfg.get('num_queries'),
-        )
-        classes = head.get('num_classes', default_of(kind, 'num_classes'))
+        most = test_cfg.get('max_per_img')
+        queries = section.cfg.get('num_queries')
+        classes = subject.setting(node, 'num_classes')
         if getattr(
             method, '__qualname__', ''
         ) != 'DETRHead._predict_by_feat_single' or not all(
             isinstance(number, int) for number in (most, queries, classes)
         ):
             continue
-        loss = head.get('loss_cls', default_of(kind, 'loss_cls'))
-        sigmoid = as_mapping(loss).get('use_sigmoid', False)
+        loss = as_mapping(subject.setting(node, 'loss_cls'))
+        sigmoid = loss.get('use_sigmoid', False)
         given = queries * classes if sigmoid else queries
         if most > given:
             path = (*section.path, 'test_cfg', 'max_per_img')
@@ -591,7 +575,7 @@ def weighted_sigmoid(subject: Subject) -> Iterator[Finding]:
         weight = section.cfg.get('class_weight')
         kind = subject.component(section)
         if (
-            getattr(kind, '__module__', '').startswith('mmseg.')
+            package_of(kind) == 'mmseg'
             and kind.__name__ == 'CrossEntropyLoss'
             and section.cfg.get('use_sigmoid')
             and isinstance(weight, list | tuple)
@@ -624,7 +608,7 @@ def weights_of_labelled(subject: Subject) -> Iterator[Finding]:
             and not loss.get('use_sigmoid')
             and not loss.get('use_mask')
             and loss.get('reduction', 'mean') == 'mean'
-            and getattr(kind, '__module__', '').startswith('mmseg.')
+            and package_of(kind) == 'mmseg'
             and kind.__name__ == 'CrossEntropyLoss'
             and _fails_with_weights(kind)
         ):
@@ -665,7 +649,7 @@ def undecoded_boxes(subject: Subject) -> Iterator[Finding]:
         if loss is None or not _may_decode(head):
             continue
         kind = subject.component(loss)
-        decoded = section.cfg.get(_DECODED, default_of(head, _DECODED))
+        decoded = subject.setting(section, _DECODED)
         coder = kind_of(section.cfg.get('bbox_coder'))
         module = getattr(kind, '__module__', '')
         path = (*section.path, _DECODED)
@@ -694,7 +678,7 @@ def undecoded_boxes(subject: Subject) -> Iterator[Finding]:
 
 def _may_decode(head: Any) -> bool:
     """Whether what computes a head's loss is known to read the flag."""
-    if not getattr(head, '__module__', '').startswith('mmdet.'):
+    if package_of(head) != 'mmdet':
         return False
     names = ('loss', 'loss_by_feat', 'loss_by_feat_single')
     methods = [getattr(head, name, None) for name in names]

@@ -26,7 +26,6 @@ from .subject import (
     as_mapping,
     kind_of,
     plain_name,
-    sure_name,
 )
 
 _DDP = ('', 'MMDistributedDataParallel', 'DistributedDataParallel')
@@ -184,16 +183,13 @@ def paramwise(subject: Subject) -> Iterator[Finding]:
     known = _PARAMWISE
     if constructor == 'MergedOptimWrapperConstructor':
         known += ('layer_decay_rate',)
-    for key in settings:
-        if key not in known and not str(key).startswith('_'):
-            path = ('optim_wrapper', 'paramwise_cfg', key)
-            sure = sure_name(str(key), known)
-            yield new_finding(
-                f'paramwise_cfg.{key} is none of {list(known)}: '
-                'nothing reads it',
-                path=path,
-                **subject.renaming(path, sure),
-            )
+    at = ('optim_wrapper', 'paramwise_cfg')
+    for key, path, sure in subject.unread(settings, at, known):
+        yield new_finding(
+            f'paramwise_cfg.{key} is none of {list(known)}: nothing reads it',
+            path=path,
+            **subject.renaming(path, sure),
+        )
 
 
 @IGN.rule(

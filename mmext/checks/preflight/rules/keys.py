@@ -255,15 +255,9 @@ def unread_in_section(subject: Subject) -> Iterator[Finding]:
     misplaced = {item.location for item in subject.misplaced}
     for name, known in _KEYS_OF_SECTIONS.items():
         section = as_mapping(subject.top.get(name))
-        for key in section:
-            path = (name, key)
-            if key in known or key[:1] == '_' or subject.is_own(path):
-                continue
-            if f'{name}.{key}' in misplaced:
-                continue
-            sure = sure_name(key, known)
-            if sure == 'base_batch_size' and section.get('enable'):
-                # Of LOOP007.
+        for key, path, sure in subject.unread(section, (name,), known):
+            of_loop007 = sure == 'base_batch_size' and section.get('enable')
+            if of_loop007 or f'{name}.{key}' in misplaced:
                 continue
             ends = name == 'randomness'
             yield new_finding(

@@ -8,7 +8,6 @@ from mmengine.config import Config
 
 from ...config import (
     check_data_paths,
-    default_of,
     ignored_value,
     key_location,
     read_heads,
@@ -62,9 +61,7 @@ def _reduces(subject: Subject, split: str) -> tuple[bool, bool | None]:
         if kind_of(section.cfg) != 'LoadAnnotations' or dataset is None:
             continue
         kind = subject.component(dataset)
-        own = dataset.cfg.get('reduce_zero_label')
-        if own is None:
-            own = default_of(kind, 'reduce_zero_label')
+        own = subject.setting(dataset, 'reduce_zero_label')
         loader = section.cfg.get('reduce_zero_label')
         reduces = bool(own if loader is None else loader)
         return reduces, own if compares_reduction(kind) else None

@@ -10,11 +10,18 @@ from mmengine.config import Config
 from mmengine.hooks import EMAHook
 
 from ....utils.training import rate_factor
-from ...config import default_of, join_key, key_location
+from ...config import join_key, key_location
 from ...findings import Finding, Severity
 from ..build import hook_configs
 from .registry import HOOK, LOOP, new_finding
-from .subject import SPLITS, Subject, as_mapping, kind_of, sure_name
+from .subject import (
+    SPLITS,
+    Subject,
+    as_mapping,
+    kind_of,
+    place_of,
+    sure_name,
+)
 
 _EPOCHS = ('EpochBasedTrainLoop', 'ResumableEpochBasedTrainLoop')
 # So many can only be iterations.
@@ -403,12 +410,12 @@ def late_average(subject: Subject) -> Iterator[Finding]:
     """MMEngine refuses such an EMAHook when the training starts."""
     length = training_length(subject)
     for section in subject.sections:
-        hook, kind = section.cfg, subject.component(section)
+        kind = subject.component(section)
         if getattr(kind, 'before_train', None) is not EMAHook.before_train:
             continue
         name = kind.__name__
         epoch, step = (
-            hook.get(key, default_of(kind, key) or 0)
+            subject.setting(section, key) or 0
             for key in ('begin_epoch', 'begin_iter')
         )
         if epoch and step:
@@ -425,7 +432,7 @@ def late_average(subject: Subject) -> Iterator[Finding]:
             yield new_finding(
                 f'{name} has {key}={begin}, and {length.total} iterations '
                 'are one epoch to MMEngine',
-                path=(*section.path, key) if key in hook else section.path,
+                path=place_of(section, key),
                 remedy='set begin_iter, below the end of the training, in '
                 'place of begin_epoch',
             )
@@ -433,5 +440,5 @@ def late_average(subject: Subject) -> Iterator[Finding]:
             yield new_finding(
                 f'{name} has {key}={begin}, and the training ends at '
                 f'{length.total} {length.unit}',
-                path=(*section.path, key) if key in hook else section.path,
+                path=place_of(section, key),
             )

@@ -1,16 +1,10 @@
 """Sizes, channels and values of pictures, and what the model takes."""
 
-import itertools
-import json
+import math
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
-from ...config import (
-    ConfigNode,
-    default_of,
-    join_key,
-)
+from ...config import ConfigNode, Steps, join_key
 from ...findings import Finding, Severity
 from .pipelines import training_pipelines
 from .registry import PIPE, new_finding
@@ -18,8 +12,11 @@ from .subject import (
     SPLITS,
     Subject,
     as_mapping,
+    base_names,
     change,
     kind_of,
+    package_of,
+    steps_of,
 )
 
 # Models that take so many queries from the places of their maps.
@@ -30,22 +27,17 @@ _TWO_STAGES = tuple(
 # Backbones whose stage i has a stride of 4 * 2 ** i, if nothing is said.
 _PYRAMIDS = {'ResNet', 'SwinTransformer'}
 _STRIDES = ('strides', 'dilations', 'patch_size')
-# Shapes of pictures that are not there, the longer side to the shorter.
-_SHAPES = (1.0, 4 / 3, 16 / 9)
-_LARGE = 4000
-_LONGEST_SHAPE = 20
 # Steps that leave the size of a picture as it is.
 _SAME_SIZE = (
     *('FilterAnnotations', 'PhotoMetricDistortion', 'RandomFlip'),
     *('YOLOXHSVRandomAug', 'Normalize', 'RandomSamplingNegPos'),
 )
-_KEPT_SIZES = 512
 # Widths of the range of a channel that no weights are made for: 255 is none,
 # 1 is pictures in [0, 1], and about 4.5 those with a deviation of 1.
 _NARROW, _WIDE = 0.5, 300
 _WHITE = 255
 _PREPROCESSORS = ('DetDataPreprocessor', 'SegDataPreProcessor')
-_HOSTS = ('mmcv.', 'mmdet.', 'mmseg.', 'mmext.')
+_HOSTS = ('mmcv', 'mmdet', 'mmseg', 'mmext')
 # Steps of theirs that change the number of channels.
 _OTHER_CHANNELS = ('RGB2Gray', 'ConcatCDInput', 'Lambda')
 # Steps that change the size of pictures, but RandomCrop.
@@ -70,30 +62,22 @@ def other_channels(subject: Subject) -> Iterator[Finding]:
     backbone = next(subject.below('model', 'backbone'), None)
     if backbone is None or backbone.path != ('model', 'backbone'):
         return
-    wanted = backbone.cfg.get('in_channels')
-    if wanted is None:
-        wanted = default_of(subject.component(backbone), 'in_channels')
-    path, batch = _preprocessor(subject)
+    wanted = subject.setting(backbone, 'in_channels')
+    at, batch = _preprocessor(subject)
     mean = batch.get('mean')
     values = len(mean) if isinstance(mean, list | tuple) else 0
     for section in subject.below('train_dataloader', 'dataset'):
-        steps = section.cfg.get('pipeline')
-        if not isinstance(steps, list) or not isinstance(wanted, int):
-            continue
-        nodes = [
-            ConfigNode(
-                (*section.path, 'pipeline', index),
-                as_mapping(step),
-                section.scope,
+        path, steps = (*section.path, 'pipeline'), section.cfg.get('pipeline')
+        nodes = steps_of(path, steps, section.scope)
+        if (
+            not isinstance(wanted, int)
+            or not nodes
+            or kind_of(nodes[0].cfg) != 'LoadImageFromFile'
+            or any(
+                package_of(subject.component(node)) not in _HOSTS
+                or kind_of(node.cfg) in _OTHER_CHANNELS
+                for node in nodes
             )
-            for index, step in enumerate(steps)
-        ]
-        if kind_of(steps[0] if steps else None) != 'LoadImageFromFile' or any(
-            not str(
-                getattr(subject.component(node), '__module__', '')
-            ).startswith(_HOSTS)
-            or kind_of(node.cfg) in _OTHER_CHANNELS
-            for node in nodes
         ):
             continue
         loader = nodes[0].cfg
@@ -103,7 +87,7 @@ def other_channels(subject: Subject) -> Iterator[Finding]:
             continue
         # MMSegmentation takes a mean of three values off one channel.
         three = given == 1 and values == 3 and kind_of(batch)[:3] == 'Seg'
-        told = f', {join_key((*path, "mean"))} has {values} values'
+        told = f', {join_key((*at, "mean"))} has {values} values'
         if (3 if three else given) != wanted or (
             values > 1 and values != given and not three
         ):
@@ -261,8 +245,7 @@ def _reads_bytes(subject: Subject) -> bool:
     for section in subject.below('train_dataloader', 'dataset'):
         if 'type' not in section.cfg:
             continue
-        kind = subject.component(section)
-        package = getattr(kind, '__module__', '').partition('.')[0]
+        package = package_of(subject.component(section))
         name = kind_of(section.cfg)
         if package not in ('mmcv', 'mmdet', 'mmseg') or 'Albu' in name:
             return False
@@ -301,9 +284,6 @@ def _without_normalize(subject: Subject) -> dict[str, Any]:
     return options
 
 
-Sizes = set[tuple[float, float]]
-
-
 @PIPE.rule(
     'PIPE007',
     symptoms=('selected index k out of range',),
@@ -313,7 +293,19 @@ Sizes = set[tuple[float, float]]
     'among the places of the maps',
 )
 def too_many_queries(subject: Subject) -> Iterator[Finding]:
-    """``topk`` of DINO and the like: selected index k out of range."""
+    """``topk`` of DINO and the like: selected index k out of range.
+
+    By the size that no picture exceeds; the training in small meets those
+    that are smaller in a data set.
+    """
+    _, batch = _preprocessor(subject)
+    divisor = batch.get('pad_size_divisor', 1)
+    if (
+        batch.get('batch_augments')
+        or kind_of(batch) not in ('', 'DetDataPreprocessor')
+        or not isinstance(divisor, int)
+    ):
+        return
     for section in subject.below('model'):
         method = getattr(subject.component(section), 'pre_decoder', None)
         queries = section.cfg.get('num_queries')
@@ -329,9 +321,34 @@ def too_many_queries(subject: Subject) -> Iterator[Finding]:
         levels = _levels(subject, section)
         for split in SPLITS if levels else ():
             for path, dataset in subject.datasets(split):
-                yield from _small_pictures(
-                    subject, split, path, dataset, queries, levels
+                path = (*path, 'pipeline')
+                size = _largest_size(subject, path, dataset.get('pipeline'))
+                if size is None:
+                    continue
+                # A batch of high and of wide ones is padded to a square.
+                most, square = (
+                    sum(
+                        math.prod(
+                            -(-math.ceil(side / divisor) * divisor // stride)
+                            for side in sides
+                        )
+                        for stride in levels
+                    )
+                    for sides in (size, (size[0], size[0]))
                 )
+                if most < queries:
+                    yield new_finding(
+                        f'topk takes num_queries={queries} places of the '
+                        f'maps, and a picture of {size[0]:g}x{size[1]:g} of '
+                        f'{split}_dataloader has {most:.0f} in those of the '
+                        f'strides {", ".join(map(str, levels))}',
+                        path=path,
+                        severity=Severity.ERROR
+                        if square < queries
+                        else Severity.WARNING,
+                        remedy='set larger scales, or '
+                        f'num_queries={most:.0f} at most',
+                    )
 
 
 def _levels(subject: Subject, section: ConfigNode) -> list[int]:
@@ -345,11 +362,9 @@ def _levels(subject: Subject, section: ConfigNode) -> list[int]:
         for key in ('backbone', 'neck')
     }
     backbone, neck = parts['backbone'], parts['neck']
-    kind = subject.component(backbone)
-    names = {base.__name__ for base in getattr(kind, '__mro__', ())}
-    stages = backbone.cfg.get('out_indices', default_of(kind, 'out_indices'))
+    stages = subject.setting(backbone, 'out_indices')
     if (
-        not names & _PYRAMIDS
+        not base_names(subject.component(backbone)) & _PYRAMIDS
         or any(key in backbone.cfg for key in _STRIDES)
         or not isinstance(stages, list | tuple)
         or not all(isinstance(stage, int) for stage in stages)
@@ -363,181 +378,32 @@ def _levels(subject: Subject, section: ConfigNode) -> list[int]:
     return levels
 
 
-def _small_pictures(
-    subject: Subject,
-    split: str,
-    path: tuple,
-    dataset: Mapping,
-    queries: int,
-    levels: list[int],
-) -> Iterator[Finding]:
-    """Findings for the pipeline of a data set that holds files."""
-    steps = dataset.get('pipeline')
-    if not isinstance(steps, list) or not steps:
-        return
-    padding = _padding(subject, split)
-    path = (*path, 'pipeline')
-
-    def after(sizes: Sizes) -> list[list[tuple[float, float]]]:
-        """What becomes of each picture, the fewest places first."""
-        results = []
-        for size in sorted(sizes):
-            outcomes = _sizes_after(subject, path, steps, {size})
-            if not outcomes or not padding:
-                return []
-            padded = {
-                tuple(-(-side // padding) * padding for side in outcome)
-                for outcome in outcomes
-            }
-            results.append(sorted(padded, key=places))
-        return results
-
-    def places(size: tuple[float, float]) -> float:
-        """In all maps, each of which is rounded up."""
-        return sum(-(-size[0] // n) * -(-size[1] // n) for n in levels)
-
-    def of_shapes(*shapes: float) -> Sizes:
-        wide = {(_LARGE, _LARGE // shape) for shape in shapes}
-        return wide | {(height, width) for width, height in wide}
-
-    def too_few(sizes: Sizes) -> list[list[tuple[float, float]]]:
-        return [some for some in after(sizes) if places(some[0]) < queries]
-
-    # Files are read only where there can be such pictures.
-    if not too_few(of_shapes(*_SHAPES, _LONGEST_SHAPE)):
-        return
-    listed = _listed_sizes(dataset)
-    sizes = listed or of_shapes(*_SHAPES)
-    small = too_few(sizes)
-    if not small:
-        return
-    width, height = min((some[0] for some in small), key=places)
-    most = places((width, height))
-    loader = as_mapping(subject.top.get(f'{split}_dataloader'))
-    every = len(small) == len(sizes) and all(
-        places(some[-1]) < queries for some in small
-    )
-    certain = every or (listed and loader.get('batch_size') == 1)
-    yield new_finding(
-        f'topk takes num_queries={queries} places of the maps, and a picture '
-        f'of {width:.0f}x{height:.0f} of {split}_dataloader has '
-        f'{most:.0f} in those of the strides {", ".join(map(str, levels))}'
-        + ('' if certain else ': a batch of such pictures ends the training'),
-        path=path,
-        severity=Severity.ERROR if certain else Severity.WARNING,
-        remedy=f'set larger scales, or num_queries={most:.0f} at most',
-    )
-
-
-def _padding(subject: Subject, split: str) -> int:
-    """What width and height are filled up to a multiple of; 0 if unknown."""
-    model = as_mapping(subject.top.get('model'))
-    cfg = as_mapping(model.get('data_preprocessor'))
-    divisor = cfg.get('pad_size_divisor', 1)
-    if (
-        (split == 'train' and cfg.get('batch_augments'))
-        or kind_of(cfg) not in ('', 'DetDataPreprocessor')
-        or not isinstance(divisor, int)
-    ):
-        return 0
-    return divisor
-
-
-def _listed_sizes(dataset: Mapping) -> Sizes:
-    """Sizes of the pictures in a file of COCO's format; empty if none."""
-    names = [dataset.get(key) or '' for key in ('data_root', 'ann_file')]
-    if not all(isinstance(name, str) for name in names) or not names[1]:
-        return set()
-    file = Path(*names)
-    if file.suffix != '.json' or not file.is_file():
-        return set()
-    try:
-        images = as_mapping(json.loads(file.read_bytes())).get('images')
-        sizes = {(image['width'], image['height']) for image in images}
-    except (KeyError, TypeError, ValueError):
-        # What is wrong with it, the check of the labels says.
-        return set()
-    # The smallest, and those that are narrow.
-    by_area = sorted(sizes, key=lambda size: size[0] * size[1])
-    by_shape = sorted(sizes, key=lambda size: min(size) / max(size))
-    return {*by_area[:_KEPT_SIZES], *by_shape[:_KEPT_SIZES]}
-
-
-def _sizes_after(
-    subject: Subject, path: tuple, steps: Any, sizes: Sizes
-) -> Sizes:
-    """What pictures may be after some steps; empty if that is not known."""
-    for index, step in enumerate(steps if isinstance(steps, list) else ()):
-        cfg = as_mapping(step)
-        node = ConfigNode((*path, index), cfg, subject.scope)
-        kind = subject.component(node)
-        package = getattr(kind, '__module__', '').partition('.')[0]
-        if package not in ('mmcv', 'mmdet'):
-            return set()
-        name = kind.__name__
-        inner, at = cfg.get('transforms'), (*path, index, 'transforms')
-        if name == 'RandomApply':
-            sizes = sizes | _sizes_after(subject, at, inner, sizes)
-        elif name == 'RandomChoice':
-            results = [
-                _sizes_after(subject, (*at, i), branch, sizes)
-                for i, branch in enumerate(inner or ())
-            ]
-            sizes = set().union(*results) if all(results) else set()
-        elif not name.startswith(('Load', 'Pack')) and name not in _SAME_SIZE:
-            sizes = _sizes_after_step(name, cfg, sizes)
-        if not sizes:
-            return set()
-    return sizes
-
-
-def _sizes_after_step(name: str, cfg: Mapping, sizes: Sizes) -> Sizes:
-    """The same for one step that changes sizes."""
-    keep = cfg.get('keep_ratio', False)
-    scales, ratios = cfg.get('scale'), (1.0,)
-    if name == 'RandomChoiceResize':
-        scales = cfg.get('scales')
-    elif name == 'RandomResize':
-        ratios = cfg.get('ratio_range') or (1.0,)
-    if name in ('Resize', 'RandomChoiceResize', 'RandomResize'):
-        if cfg.get('resize_type', 'Resize') != 'Resize':
-            return set()
-        pairs = (
-            scales if _is_list(scales) and _is_list(scales[0]) else [scales]
-        )
-        if not all(_is_pair(pair) for pair in pairs) or not _is_list(ratios):
-            return set()
-        return {
-            _resized(size, [side * ratio for side in pair], keep)
-            for size in sizes
-            for pair in pairs
-            for ratio in ratios
-        }
-    crop = cfg.get('crop_size')
-    kind = cfg.get('crop_type', 'absolute')
-    if name == 'RandomCrop' and _is_pair(crop):
-        results = set()
-        for width, height in sizes:
-            # Width and height, but for ranges.
+def _largest_size(
+    subject: Subject, path: Steps, steps: Any
+) -> tuple[float, float] | None:
+    """Sides that no picture exceeds, the longer first; None for unknown."""
+    size = None
+    for node in steps_of(path, steps, subject.scope):
+        cfg, name = node.cfg, kind_of(node.cfg)
+        if package_of(subject.component(node)) not in ('mmcv', 'mmdet'):
+            return None
+        if name in ('Resize', 'RandomResize', 'RandomChoiceResize'):
+            scales = cfg.get('scales', cfg.get('scale'))
+            if not _is_list(scales) or not _is_list(scales[0]):
+                scales = [scales]
+            if not all(map(_is_pair, scales)):
+                return None
+            ratio = max(cfg.get('ratio_range') or (1.0,))
+            size = tuple(ratio * max(map(side, scales)) for side in (max, min))
+        elif name == 'RandomCrop' and _is_pair(cfg.get('crop_size')) and size:
+            crop, kind = cfg['crop_size'], cfg.get('crop_type', 'absolute')
             if kind == 'absolute':
-                ends = [(crop[1],), (crop[0],)]
+                size = min(size[0], max(crop)), min(size[1], min(crop))
             elif kind == 'absolute_range':
-                ends = [crop, crop]
-            elif kind == 'relative':
-                ends = [(height * crop[1],), (width * crop[0],)]
-            else:
-                ends = [(height * crop[0], height), (width * crop[1], width)]
-            results |= {
-                (min(w, width), min(h, height))
-                for h, w in itertools.product(*ends)
-            }
-        return results
-    if name == 'Pad' and _is_pair(cfg.get('size')):
-        least = cfg['size']
-        return {(max(w, least[0]), max(h, least[1])) for w, h in sizes}
-    if name == 'Pad' and isinstance(n := cfg.get('size_divisor'), int):
-        return {(-(-w // n) * n, -(-h // n) * n) for w, h in sizes}
-    return set()
+                size = tuple(min(side, max(crop)) for side in size)
+        elif not name.startswith(('Load', 'Pack')) and name not in _SAME_SIZE:
+            return None
+    return size
 
 
 def _is_list(value: Any) -> bool:
@@ -550,14 +416,3 @@ def _is_pair(value: Any) -> bool:
         and len(value) == 2
         and all(isinstance(side, int | float) for side in value)
     )
-
-
-def _resized(
-    size: tuple[float, float], scale: list[float], keep: bool
-) -> tuple[float, float]:
-    """As MMCV does: the largest that fits the long and the short side."""
-    if not keep:
-        return int(scale[0]), int(scale[1])
-    long, short = max(scale), min(scale)
-    factor = min(long / max(size), short / min(size))
-    return tuple(int(side * factor + 0.5) for side in size)

@@ -6,25 +6,24 @@ from typing import Any
 
 from mmengine.dataset import BaseDataset
 
-from ...config import (
-    ConfigNode,
-    inner_dataset_configs,
-    join_key,
-)
+from ...config import inner_dataset_configs, join_key
 from ...findings import Finding, Severity
 from .registry import PIPE, new_finding
 from .subject import (
     SPLITS,
     Subject,
     as_mapping,
+    base_names,
     change,
     kind_of,
     names_key,
+    package_of,
     sources,
+    steps_of,
 )
 
 # Heads that read gt_edge_map, by the name of the class or of one it inherits.
-_EDGE_HEADS = ('PIDHead',)
+_EDGE_HEADS = {'PIDHead'}
 _EDGE = 'GenerateEdge'
 # Steps that change the size or the position of label maps, but not of edges.
 _MOVING = (
@@ -39,10 +38,7 @@ _IGNORED = 255
 
 def _edge_head(subject: Subject) -> tuple[tuple, Mapping] | None:
     for section in subject.below('model'):
-        kind = subject.component(section)
-        if inspect.isclass(kind) and any(
-            base.__name__ in _EDGE_HEADS for base in inspect.getmro(kind)
-        ):
+        if _EDGE_HEADS & base_names(subject.component(section)):
             return section.path, section.cfg
     return None
 
@@ -211,15 +207,16 @@ def _steps_without_masks(subject: Subject) -> Iterator[tuple[tuple, type]]:
             code = set(sources(kind) or ['mask']) - set(sources(BaseDataset))
             if any('mask' in text for text in code):
                 continue
-            for index, step in enumerate(section.cfg.get('pipeline') or ()):
-                path = (*section.path, 'pipeline', index)
-                node = ConfigNode(path, as_mapping(step), section.scope)
+            path, steps = (
+                (*section.path, 'pipeline'),
+                section.cfg.get('pipeline'),
+            )
+            for node in steps_of(path, steps, section.scope):
                 step = subject.component(node)
-                module = getattr(step, '__module__', '')
-                if not module.startswith(('mmcv.', 'mmdet.')):
+                if package_of(step) not in ('mmcv', 'mmdet'):
                     break  # It may make masks.
                 if step.__name__ == 'LoadAnnotations':
-                    yield path, kind
+                    yield node.path, kind
 
 
 @PIPE.rule(
@@ -241,15 +238,14 @@ def mixes_alone(subject: Subject) -> Iterator[Finding]:
         if names_key(kind, 'mix_results'):
             continue
         path = (*section.path, 'pipeline')
-        for index, step in enumerate(steps):
-            node = ConfigNode((*path, index), as_mapping(step), section.scope)
+        for node in steps_of(path, steps, section.scope):
             mixer = subject.component(node)
             if inspect.isclass(mixer) and _waits_for_images(mixer):
                 yield new_finding(
                     f'{mixer.__name__} reads mix_results, which only a '
                     f'MultiImageMixDataset gives, in a pipeline of '
                     f'{kind.__name__}',
-                    path=(*path, index),
+                    path=node.path,
                 )
 
 
@@ -287,15 +283,12 @@ def are_of_hosts(subject: Subject, path: tuple, steps: list) -> bool:
 
     Steps that hold others are not.
     """
-    for index, step in enumerate(steps):
-        cfg = as_mapping(step)
-        kind = subject.component(
-            ConfigNode((*path, index), cfg, subject.scope)
-        )
-        package = getattr(kind, '__module__', '').partition('.')[0]
-        if package not in ('mmcv', 'mmdet', 'mmseg') or 'transforms' in cfg:
-            return False
-    return bool(steps)
+    nodes = steps_of(path, steps, subject.scope)
+    return bool(nodes) and all(
+        package_of(subject.component(node)) in ('mmcv', 'mmdet', 'mmseg')
+        and 'transforms' not in node.cfg
+        for node in nodes
+    )
 
 
 def _waits_for_images(kind: type) -> bool:
@@ -303,7 +296,7 @@ def _waits_for_images(kind: type) -> bool:
 
     Steps with a cache of their own ask that.
     """
-    if kind.__module__.partition('.')[0] not in ('mmdet', 'mmseg'):
+    if package_of(kind) not in ('mmdet', 'mmseg'):
         return False
     for base in kind.__mro__:
         for name in ('get_indexes', 'get_indices'):

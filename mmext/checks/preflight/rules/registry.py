@@ -75,13 +75,9 @@ WORLD = _family('WORLD', 'Several processes', 'ranks')
 def new_finding(
     message: str, path: Sequence[str | int] = (), **fields: Any
 ) -> Finding:
-    """See :func:`mmext.checks.findings.new_finding`.
+    """A finding about a key; see :func:`mmext.checks.findings.new_finding`.
 
-    Args:
-        message: One sentence with the facts.
-        path: Keys and indices that lead to what it is about; empty for the
-            whole config, or for what is outside of it.
-        fields: Other fields of a finding.
+    ``path`` is empty for the whole config, or for what is outside of it.
     """
     return findings.new_finding(message, key=join_key(path), **fields)
 
@@ -104,12 +100,8 @@ def catch_errors(
 ) -> ErrorCatcher:
     """A block whose exception becomes a finding, and ends nothing else.
 
-    Args:
-        findings: Get the finding; one that is there already is not repeated.
-        what: Was being done, for the message.
-        key: Of the config, where it is known. Else it is that of the part
-            of the config that the failing code was looking at.
-        severity: Of the finding.
+    One that is there already is not repeated. Where the key is not known, it
+    is that of the part of the config that the failing code was looking at.
     """
 
     def take(error: Exception) -> None:
@@ -143,17 +135,9 @@ def lint_config(
 ) -> list[Finding]:
     """Find what is wrong in a config, without building anything.
 
-    Args:
-        cfg: The config. It is not changed; packages that its components are
-            registered in may be imported.
-        file: Where the config was read from; by default what it says.
-        model: Its model, where one was built: its own numbers of classes
-            count then.
-        environ: Environment variables; by default those of this process.
-        world: How many processes are going to train, where it is known.
-
-    Returns:
-        Findings, the worst first, then by rule and in the config's order.
+    The worst comes first, then by rule and in the config's order. Packages
+    that its components are registered in may be imported. Arguments are those
+    of :class:`Subject`.
 
     Examples:
         >>> cfg = Config({'model': {}, 'trian_cfg': {'max_epochs': 3}})

@@ -211,7 +211,7 @@ def _crash(crashes: list[Crash], rare: bool) -> Finding:
         message,
         severity=severity,
         remedy=remedy,
-        key=cause.keys[0] if cause is not None and cause.keys else '',
+        key=cause.key if cause is not None else '',
         names=cause.modules if cause is not None else crash.modules,
         batches=kinds,
     )
@@ -261,7 +261,8 @@ def _not_finite(dry_run: DryRun) -> Iterator[Finding]:
 
     Steps after it are spoiled, as there is no optimizer step without a
     finite gradient. With random weights in the place of trained ones, so are
-    all after the first: the rate is made for the trained ones.
+    all after the first: the rate is made for the trained ones. And the first
+    says little.
     """
     results: dict[str, tuple[Rule, tuple[str, ...], list[StepRecord]]] = {}
     for steps in dry_run.steps.values():
@@ -289,8 +290,11 @@ def _not_finite(dry_run: DryRun) -> Iterator[Finding]:
             break
     for text, (rule, names, steps) in results.items():
         at = ', '.join(f'step {s.step + 1} of {s.kind!r}' for s in steps)
+        random = dry_run.random_weights
         yield rule.finding(
-            f'infinite or NaN: {text} (first in {at})',
+            f'infinite or NaN: {text} (first in {at})'
+            + '; the weights are random here' * random,
+            severity=Severity.WARNING if random else Severity.ERROR,
             names=names,
             batches=tuple(step.kind for step in steps),
         )

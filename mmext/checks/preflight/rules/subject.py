@@ -5,7 +5,13 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import suppress
 from functools import cache, cached_property
 from pathlib import Path
@@ -23,6 +29,7 @@ from ...config import (
     Steps,
     config_files,
     dataset_configs,
+    default_of,
     find_component,
     find_misplaced_keys,
     is_own_key,
@@ -70,6 +77,34 @@ def as_mapping(value: Any) -> Mapping:
 def kind_of(value: Any) -> str:
     """Plain name of the ``type`` of a dict; empty for anything else."""
     return plain_name(as_mapping(value).get('type'))
+
+
+def package_of(component: Any) -> str:
+    """Outermost package of a class or a function; empty for None."""
+    return getattr(component, '__module__', '').partition('.')[0]
+
+
+def base_names(component: Any) -> set[str]:
+    """Names of a class and its bases; empty for what is no class."""
+    return {base.__name__ for base in getattr(component, '__mro__', ())}
+
+
+def is_kind(component: Any, base: type) -> bool:
+    """Whether a component is a class that inherits another."""
+    return inspect.isclass(component) and issubclass(component, base)
+
+
+def place_of(section: ConfigNode, key: str) -> Steps:
+    """Where a key is set; the section itself for a default."""
+    return (*section.path, key) if key in section.cfg else section.path
+
+
+def steps_of(path: Steps, steps: Any, scope: str) -> list[ConfigNode]:
+    """The steps of a pipeline at a path; none if it is no list."""
+    return [
+        ConfigNode((*path, index), as_mapping(step), scope)
+        for index, step in enumerate(steps if isinstance(steps, list) else ())
+    ]
 
 
 def change(path: Sequence[str | int], value: Any) -> dict[str, Any]:
@@ -138,7 +173,7 @@ def sources(kind: Any) -> tuple[str, ...] | None:
             for base in (
                 inspect.getmro(kind) if inspect.isclass(kind) else (kind,)
             )
-            if base.__module__.partition('.')[0] not in _FOREIGN
+            if package_of(base) not in _FOREIGN
         )
     except (OSError, TypeError):
         return None
@@ -175,9 +210,10 @@ def arguments_of(kind: Any) -> list[str]:
 class Subject:
     """A config, and what can be known of it without building anything.
 
-    The arguments are those of :func:`lint_config`. ``top`` is the config as
-    dicts, lists and plain values, ``scope`` the registry scope of names
-    without one.
+    ``top`` is the config as dicts, lists and plain values, ``scope`` the
+    registry scope of names without one. Where a ``model`` was built, its own
+    numbers of classes count; ``world`` are the processes that are going to
+    train, where it is known.
     """
 
     def __init__(
@@ -247,6 +283,23 @@ class Subject:
     def is_own(self, path: Sequence[str | int]) -> bool:
         """Whether ``own_keys`` says that code of one's own reads a key."""
         return is_own_key(self.top, join_key(path))
+
+    def unread(
+        self, section: Mapping, path: Steps, known: Collection[str]
+    ) -> Iterator[tuple[Any, Steps, str | None]]:
+        """Keys that nothing reads, their paths, and the names meant, if sure.
+
+        ``known`` are the keys that are read of the section.
+        """
+        for key in section:
+            where = (*path, key)
+            plain = str(key)
+            if (
+                key not in known
+                and plain[:1] != '_'
+                and not self.is_own(where)
+            ):
+                yield key, where, sure_name(plain, known)
 
     def is_above(self, key: str, other: str) -> bool:
         """Whether a key is set by a file that inherits that of another.
@@ -321,6 +374,12 @@ class Subject:
             if isinstance(kind, str):
                 self._found[key] = component
             return component
+
+    def setting(self, section: ConfigNode, key: str) -> Any:
+        """An argument of a component: that of the config, or its default."""
+        if key in section.cfg:
+            return section.cfg[key]
+        return default_of(self.component(section), key)
 
     def below(self, *path: str) -> Iterator[ConfigNode]:
         """Sections at and below a path, such as ``'model', 'neck'``."""

@@ -152,7 +152,9 @@ class _SyncFindings:
     ) -> None:
         self.dry_run, self.current, self.options = dry_run, current, options
         self.explanation = dry_run.explain(current)
-        self.nodes = dry_run.nodes_searched
+        # Functions of the largest graph, which a search walks over.
+        steps = dry_run.averaged_steps()
+        self.nodes = max((step.nodes for step in steps), default=0)
         self.usages = dry_run.usages()
         self.reasons = reasons_in(self.usages)
         self.names = list(

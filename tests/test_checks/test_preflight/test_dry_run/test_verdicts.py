@@ -22,7 +22,7 @@ from mmext.checks.ddp import (
     Step,
     SyncSettings,
 )
-from mmext.checks.preflight.dry_run.run import dry_run_model, verdict_table
+from mmext.checks.preflight.dry_run.run import dry_run_model
 
 STATIC = SyncSettings(static_graph=True)
 # What stands first in an outcome of the matrix; what is lost is the echo of
@@ -103,28 +103,15 @@ def test_any_step_may_follow_any():
     assert explain(dry_run).works(SEARCH)
 
 
-HOOK = 'default_hooks.activation_checkpoint'
-FLAG = 'find_unused_parameters'
-
-
-def table(mistake, *flags, kinds=('normal',)):
-    dry_run = dry_run_planted(mistake, kinds, *flags)
-    return verdict_table(dry_run, SyncSettings(*flags))
-
-
-def outcomes(result):
-    return {
+def test_of_a_silent_model():
+    explanation = dry_run_planted('reentrant silent').explain(NO_SEARCH)
+    as_is, other = 'as they are', 'none of them reentrant'
+    assert {
         (row.checkpointing, row.find_unused_parameters, row.static_graph): (
             row.outcome.partition(':')[0]
         )
-        for row in result.rows
-    }
-
-
-def test_of_a_silent_model():
-    rows = table('reentrant silent')
-    as_is, other = 'as they are', 'none of them reentrant'
-    assert outcomes(rows) == {
+        for row in explanation.verdicts
+    } == {
         (as_is, False, False): 'silent',
         (as_is, True, False): 'error at step 1',
         (as_is, False, True): 'ok',
@@ -132,40 +119,11 @@ def test_of_a_silent_model():
         (other, True, False): 'ok',
         (other, False, True): 'ok',
     }
-    (chosen,) = [row for row in rows.rows if row.recommended]
+    chosen, wrong = explanation.recommended, explanation.current
     assert (chosen.checkpointing, chosen.find_unused_parameters) == (
         other,
         False,
     )
-    assert list(rows.options) == [HOOK]
-    assert HOOK in rows.fix
-    wrong = rows.rows[0]
     assert not wrong.works
     assert set(wrong.names) == {'block.0.weight', 'block.0.bias'}
     assert wrong.batches == 'normal'
-
-
-@pytest.mark.parametrize(
-    ('mistake', 'flags', 'options'),
-    [
-        ('extra', (), {FLAG: True}),
-        ('', (True,), {FLAG: False}),
-        ('', (False, True), {'model_wrapper_cfg.static_graph': False}),
-        ('extra by kind', (), {FLAG: True}),
-        ('reentrant', (True,), {FLAG: False}),
-    ],
-)
-def test_smallest_change(mistake, flags, options):
-    rows = table(mistake, *flags, kinds=('normal', 'empty'))
-    assert rows.options == options
-
-
-def test_the_model_is_the_better_place():
-    rows = table('extra')
-    assert rows.rows[0].outcome.startswith('error at step 2: ')
-    assert 'for extra.weight and extra.bias: use it in the loss' in rows.fix
-    assert rows.fix.endswith('; or set find_unused_parameters=True')
-    assert rows.reason.startswith('some parameters get no gradient')
-    assert 'or set' not in table('extra', True).fix
-    rows = table('extra by kind', kinds=('normal', 'empty'))
-    assert 'use it in every step, times 0' in rows.fix

@@ -140,7 +140,10 @@ def test_a_number_of_classes_that_a_base_has(tmp_path):
         (dict(), 'without crop_size and stride'),
         (dict(crop_size=64, stride=32), 'crop_size must be (height, width)'),
         (dict(crop_size=(64, 64), stride=(96, 32)), 'leaves gaps'),
-        (dict(crop_size=(64, 64), stride=(0, 32)), 'must be above 0'),
+        (
+            dict(crop_size=(64, 64), stride=(0, 32)),
+            'stride must be (height, width) above 0',
+        ),
         (dict(mode='slides'), 'neither'),
         (dict(crop_size=(64, 64), stride=(32, 64)), ''),
     ],

@@ -51,6 +51,8 @@ def test_not_finite_after_an_update():
     dry_run = dry_run_model(build('nan'), batches(), random_weights=True)
     (finding,) = dry_run_findings(dry_run, SyncSettings())
     assert "step 1 of 'normal'" in finding.message
+    assert finding.message.endswith('; the weights are random here')
+    assert finding.severity is Severity.WARNING
 
 
 def test_loss_weight_0():
