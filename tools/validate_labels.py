@@ -184,12 +184,6 @@ def _add_running(parser: argparse.ArgumentParser) -> None:
         'read again (default: work_dirs/label_check.sqlite)',
     )
     add(
-        '--verify',
-        action='store_true',
-        help='compare the checksum of the pixels of PNG label maps, too; '
-        'reading them takes twice the time',
-    )
-    add(
         '--workers',
         type=int,
         metavar='N',

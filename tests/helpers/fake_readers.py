@@ -5,10 +5,11 @@ Importing this adds them to the table of readers. Processes that get a
 too, if this folder is on their path.
 """
 
+import sys
 from pathlib import Path
 
 from mmext.checks.labels.facts import ErrorKind, MaskFacts, ReadError
-from mmext.checks.labels.store import READERS, Reader, WorkItem
+from mmext.checks.labels.store import READERS, WorkItem
 
 
 def facts_of(content: bytes) -> MaskFacts:
@@ -19,7 +20,8 @@ def facts_of(content: bytes) -> MaskFacts:
     return MaskFacts(width=len(content), mode='L', error=error)
 
 
-READERS['fast'] = Reader(facts=MaskFacts, read=facts_of)
+sys.modules['mmext.checks.labels.readers.fake'] = sys.modules[__name__]
+READERS['fast'] = MaskFacts, 'fake', 'facts_of'
 
 
 class FakeItem(WorkItem, frozen=True, kw_only=True, gc=False):

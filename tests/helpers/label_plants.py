@@ -7,7 +7,7 @@ where, and how much of it.
 
 import importlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from helpers.label_sets import DataSet
@@ -42,13 +42,11 @@ class Plant:
         rule: That must find it.
         kind: Of clean data set, key of ``helpers.label_sets.CLEAN``.
         spoil: Puts it there.
-        settings: Of the check, besides those of the data set.
     """
 
     rule: str
     kind: str
     spoil: Callable[[DataSet], Planted]
-    settings: dict = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -72,11 +70,11 @@ CONSEQUENCES = {
 }
 
 
-def plant(rule: str, *kinds: str, **settings) -> Callable:
+def plant(rule: str, *kinds: str) -> Callable:
     """Make the decorated function a plant of a rule in kinds of data sets."""
 
     def decorate(spoil: Callable[[DataSet], Planted]) -> Callable:
-        _plants.extend(Plant(rule, kind, spoil, settings) for kind in kinds)
+        _plants.extend(Plant(rule, kind, spoil) for kind in kinds)
         return spoil
 
     return decorate

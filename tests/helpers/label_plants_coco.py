@@ -39,6 +39,12 @@ def text_for_a_number(data: DataSet) -> Planted:
 
 
 @plant('COCO001', *COCO)
+def number_beyond_64_bits(data: DataSet) -> Planted:
+    expected = {'position': 'annotations[7].iscrowd'}
+    return change_note(data, 7, expected, iscrowd=2**70)
+
+
+@plant('COCO001', *COCO)
 def cut_off(data: DataSet) -> Planted:
     path = data.annotation()
     path.write_bytes(path.read_bytes()[:-100])

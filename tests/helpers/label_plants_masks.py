@@ -232,15 +232,6 @@ def writer_stopped_early(data: DataSet) -> Planted:
     return _write_png(data, zlib.compress(rows[: len(rows) // 2]))
 
 
-@plant('SEG018', 'semantic', 'folders', verify=True)
-def damaged_before_it_was_written(data: DataSet) -> Planted:
-    """One pixel is another than when the checksum was made."""
-    rows = bytearray(_rows(data))
-    checksum = zlib.adler32(rows).to_bytes(4, 'big')
-    rows[40] = (rows[40] + 1) % 3
-    return _write_png(data, zlib.compress(rows)[:-4] + checksum)
-
-
 @plant('SEG018', 'semantic', 'folders', 'wide')
 def flipped_bit(data: DataSet) -> Planted:
     path = data.mask(2)

@@ -247,99 +247,6 @@ def _value(
     return other(node)
 
 
-# Variables that refer to each other.
-_MAX_STEPS = 100
-
-
-class Reached(NamedTuple):
-    """How far down a key could be followed inside of one file.
-
-    Attributes:
-        line: Of the last part of the key that is there.
-        rest: What is left of the key.
-        base: Where in the base files to look for the rest; None if the file
-            does not refer to them.
-        replaces: What base files set there does not count.
-    """
-
-    line: int
-    rest: Steps
-    base: Steps | None = None
-    replaces: bool = False
-
-
-class _Descent:
-    """Follows a key into the value of a statement.
-
-    ``known`` are all statements of the file, for its variables; with
-    ``imports``, a name that none of them sets is one of a base file.
-    """
-
-    def __init__(self, known: Sequence[Bound], imports: bool) -> None:
-        self._known = known
-        self._imports = imports
-        self._left = _MAX_STEPS
-
-    def run(self, bound: Bound, steps: Steps) -> Reached:
-        return self._go(bound.value, steps, bound.line, bound.line)
-
-    def _go(
-        self, node: ast.expr, rest: Steps, line: int, before: int
-    ) -> Reached:
-        """Go down; variables are those that are set above line ``before``."""
-        self._left -= 1
-        if not rest or self._left < 0:
-            return Reached(line, rest, None, self._replaces(node))
-        steps = reference(node)
-        if steps is not None:
-            return self._variable(steps, rest, line, before)
-        items = items_of(node)
-        if items is None:
-            return Reached(line, rest, None, True)
-        for key, value, entry in items:
-            if key == rest[0]:
-                inner = self._go(value, rest[1:], entry.lineno, before)
-                deleted = self._replaces(node)
-                return inner._replace(replaces=inner.replaces or deleted)
-        for key, value, _ in items:
-            if key is None:
-                inner = self._go(value, rest, line, before)
-                if inner.base is not None or len(inner.rest) < len(rest):
-                    return inner
-        return Reached(line, rest, None, self._replaces(node))
-
-    def _variable(
-        self, steps: Steps, rest: Steps, line: int, before: int
-    ) -> Reached:
-        """Go on in the statement that set a variable."""
-        if steps[0] == BASE:
-            return Reached(line, rest, steps[1:], True)
-        wanted = (*steps, *rest)
-        for bound in reversed(self._known):
-            common = len(bound.steps)
-            if bound.line >= before or bound.steps != wanted[:common]:
-                continue
-            inner = self.run(bound, wanted[common:])
-            if len(inner.rest) < len(rest) or inner.base is not None:
-                return inner
-            if not bound.merges:
-                return Reached(line, rest, None, inner.replaces)
-        base = steps if self._imports else None
-        return Reached(line, rest, base, True)
-
-    def _replaces(self, node: ast.expr) -> bool:
-        """Whether a value takes the place of what the base has."""
-        items = items_of(node)
-        if items is None or isinstance(node, ast.List | ast.Tuple):
-            return reference(node) is None
-        return any(
-            key == '_delete_' and constant(value) is True
-            for key, value, _ in items
-        )
-
-
-# Files that inherit each other in a circle.
-_MAX_DEPTH = 50
 _NO_BASES = (
     AssertionError,
     ImportError,
@@ -388,9 +295,13 @@ def key_location(cfg: Config | str | Path, key: str) -> KeyPlace:
     file = cfg.filename if isinstance(cfg, Config) else str(cfg)
     if not file or not Path(file).is_file():
         return KeyPlace()
-    steps = split_key(key)
-    best = _find(str(Path(file)), steps, 0)
-    return best[1] if best else KeyPlace()
+    stamps = {one: Path(one).stat().st_mtime_ns for one in config_files(file)}
+    place, level = KeyPlace(), _tree(str(Path(file)), tuple(stamps.items()))
+    for step in split_key(key):
+        if step not in level:
+            break
+        place, level, _ = level[step]
+    return place
 
 
 def config_files(file: str | Path) -> list[str]:
@@ -405,74 +316,99 @@ def config_files(file: str | Path) -> list[str]:
     return files
 
 
-# How many steps of the key are known, and the location.
-_Match = tuple[int, KeyPlace]
+class _Node(NamedTuple):
+    """Where a value is set, and the values in it, as far as the text shows.
+
+    It ``replaces`` what a base has there, or is merged with it.
+    """
+
+    place: KeyPlace
+    items: dict[Any, '_Node']
+    replaces: bool = False
 
 
-def _better(one: _Match | None, other: _Match | None) -> _Match | None:
-    """The one that knows more steps of the key; the first if both do."""
-    if one is None or (other is not None and other[0] > one[0]):
-        return other
-    return one
+def _over(
+    old: Mapping[Any, _Node], new: Mapping[Any, _Node]
+) -> dict[Any, _Node]:
+    """Values put over others, as those of a config over its base's."""
+    result = dict(old)
+    for key, node in new.items():
+        if key in old and not node.replaces:
+            node = node._replace(items=_over(old[key].items, node.items))
+        result[key] = node
+    return result
 
 
-def _find(path: str, steps: Steps, depth: int) -> _Match | None:
-    """Search a file, then its bases."""
-    file = _file(path, Path(path).stat().st_mtime_ns)
-    best, alone = _find_in_file(file, steps, depth)
-    if alone:
-        return best
-    if best and best[0] == len(steps):
-        return best
-    return _better(best, _find_in_bases(file, steps, depth))
+class _Reader:
+    """Follows the statements of a file, one after the other."""
+
+    def __init__(self, file: '_File', base: dict[Any, _Node]) -> None:
+        self._path = file.path
+        self._base = base
+        # What is imported is there by its name; else `_base_` has it.
+        self.names = dict(base) if file.imports else {}
+        for bound in file.bindings:
+            level = base if bound.inherited else self.names
+            *parents, last = bound.steps
+            for step in parents:
+                unknown = _Node(KeyPlace(self._path, bound.line), {})
+                level = level.setdefault(step, unknown).items
+            node = self._node(bound.value, bound.line)
+            if bound.merges:
+                level.update(_over(level, {last: node}))
+            else:
+                level[last] = node
+        if not file.imports:
+            self.names = _over(base, self.names)
+
+    def _node(self, value: ast.expr, line: int) -> _Node:
+        """What a value is; files of data have no lines."""
+        place = KeyPlace(self._path, line)
+        steps = reference(value)
+        if steps is not None:
+            return self._variable(steps)._replace(place=place)
+        items = items_of(value)
+        replaces = items is None or isinstance(value, ast.List | ast.Tuple)
+        inside: dict[Any, _Node] = {}
+        for key, item, entry in items or ():
+            node = self._node(item, line and entry.lineno)
+            if key is None:
+                inside = node.items | inside
+            else:
+                inside[key] = node
+                replaces |= key == '_delete_' and constant(item) is True
+        return _Node(place, inside, replaces)
+
+    def _variable(self, steps: Steps) -> _Node:
+        """A variable as it is now, or a part of it."""
+        level = self.names
+        if steps[0] == BASE:
+            level, steps = self._base, steps[1:]
+        node = _Node(KeyPlace(), {})
+        for step in steps:
+            node = level.get(step, _Node(KeyPlace(), {}))
+            level = node.items
+        return node
 
 
-def _find_in_bases(file: '_File', steps: Steps, depth: int) -> _Match | None:
-    best: _Match | None = None
-    for base in file.bases if depth < _MAX_DEPTH else ():
-        best = _better(best, _find(base, steps, depth + 1))
-    return best
+@lru_cache(maxsize=64)
+def _tree(
+    path: str, stamps: tuple[tuple[str, int], ...]
+) -> Mapping[Any, _Node]:
+    """All that a file and its bases set; made anew when one has changed."""
+    return _read(path, dict(stamps), ())
 
 
-def _find_in_file(
-    file: '_File', steps: Steps, depth: int
-) -> tuple[_Match | None, bool]:
-    """What a file says, and whether its bases say nothing more."""
-    best: _Match | None = None
-    assigned = False
-    # The last change of a name is what counts.
-    for bound in reversed(file.bindings):
-        common = len(bound.steps)
-        if bound.steps != steps[:common] or bound.inherited < assigned:
-            continue
-        descent = _Descent(file.bindings, file.imports)
-        reached = descent.run(bound, steps[common:])
-        known = len(steps) - len(reached.rest)
-        left = common < len(steps) and reached.base is None
-        if bound.merges and known == common and left:
-            # `x.update(...)` that does not name the key says nothing of it.
-            continue
-        # Files of data have no lines.
-        match = known, KeyPlace(file.path, bound.line and reached.line)
-        if reached.base is not None:
-            match = _better(match, _follow(file, reached, known, depth))
-        best = _better(best, match)
-        if reached.replaces or (file.imports and not bound.merges):
-            return best, True
-        # What is assigned is merged with what is inherited.
-        assigned |= not bound.merges
-    return best, False
-
-
-def _follow(
-    file: '_File', reached: Reached, known: int, depth: int
-) -> _Match | None:
-    """Go where a value refers to a variable of a base."""
-    steps = (*reached.base, *reached.rest)
-    match = _find_in_bases(file, steps, depth)
-    if match is None or match[0] <= len(reached.base):
-        return None
-    return known + match[0] - len(reached.base), match[1]
+def _read(
+    path: str, stamps: Mapping[str, int], above: tuple[str, ...]
+) -> dict[Any, _Node]:
+    file, base = _file(path, stamps[path]), {}
+    above = (*above, path)
+    for other in file.bases:
+        # Files may inherit each other in a circle.
+        if other not in above:
+            base = _over(base, _read(other, stamps, above))
+    return _Reader(file, base).names
 
 
 class _File:

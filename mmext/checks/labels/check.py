@@ -139,8 +139,7 @@ def _items_of(sample: Sample, source: SplitSource) -> Iterator[WorkItem]:
         if path.endswith('.npy'):
             paths.append((path, f'npy_{kind}'))
         elif path:
-            is_verified = source.verify and kind == 'mask'
-            paths.append((path, 'verified_mask' if is_verified else kind))
+            paths.append((path, kind))
     if sample.annotation_kind:
         paths.append((sample.annotation, sample.annotation_kind))
     for path, kind in paths:

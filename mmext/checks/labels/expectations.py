@@ -238,7 +238,5 @@ class SplitSource:
     learn_classes: bool = False
     # File that names one sample a line; empty without one.
     list_file: str = ''
-    # Inflate PNG data of label maps a second time, to compare their checksum.
-    verify: bool = False
     # Of MMEngine's file backend; None for files by path.
     backend_args: dict | None = None

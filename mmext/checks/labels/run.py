@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -57,7 +56,6 @@ def sources_of(
     classes: Sequence[str] = (),
     ignore_index: int = 255,
     reduce_zero_label: bool = False,
-    verify: bool = False,
 ) -> list[SplitSource]:
     """A source for each split that is to be checked.
 
@@ -131,7 +129,7 @@ def sources_of(
         )
         suffixes = {'mask_suffix': mask_suffix, 'image_suffix': image_suffix}
         sources = [split_of_folders(masks, images, expected, **suffixes)]
-    return [replace(source, verify=verify) for source in sources]
+    return sources
 
 
 def name_of(config: str | Path | Config) -> str:

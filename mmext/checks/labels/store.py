@@ -66,15 +66,6 @@ class WorkItem(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     known: str = ''
 
 
-class Reader(msgspec.Struct, frozen=True):
-    """How to read one kind of file."""
-
-    facts: type  # Type of the facts; it must have a field error.
-    # Bytes, and the shape of key points if there are any -> facts; raises
-    # nothing for bad bytes.
-    read: Callable[..., Any]
-
-
 class Result(msgspec.Struct, frozen=True, kw_only=True):
     """What came of one file, as it is stored."""
 
@@ -84,29 +75,17 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     facts: bytes  # Packed facts; empty if those that are stored still hold.
 
 
-def _late(name: str, function: str, *args: Any) -> Callable:
-    """A reader; its decoders are loaded with the first file that it reads."""
-
-    def read(content: bytes, *more: Any) -> Any:
-        module = import_module(f'{__package__}.readers.{name}')
-        return getattr(module, function)(content, *args, *more)
-
-    return read
-
-
-READERS = {
-    'mask': Reader(MaskFacts, _late('image', 'read_mask_facts')),
-    # The checksum of the pixels of PNG files is compared, too.
-    'verified_mask': Reader(
-        MaskFacts, _late('image', 'read_mask_facts', True)
-    ),
-    'image': Reader(ImageFacts, _late('image', 'read_image_facts')),
-    'voc': Reader(VocFile, _late('boxes', 'read_voc')),
-    'yolo': Reader(YoloFile, _late('boxes', 'read_yolo')),
-    'npy_image': Reader(ImageFacts, _late('image', 'read_npy_image')),
-    'npy_mask': Reader(MaskFacts, _late('image', 'read_npy_mask')),
-    'npy_depth': Reader(ImageFacts, _late('image', 'read_npy_map', 'depth')),
-    'npy_normal': Reader(ImageFacts, _late('image', 'read_npy_map', 'normal')),
+# Kind -> type of the facts, which has a field error; module of `readers` and
+# function that makes them of bytes, and what else that is given.
+READERS: dict[str, tuple] = {
+    'mask': (MaskFacts, 'image', 'read_mask_facts'),
+    'image': (ImageFacts, 'image', 'read_image_facts'),
+    'voc': (VocFile, 'boxes', 'read_voc'),
+    'yolo': (YoloFile, 'boxes', 'read_yolo'),
+    'npy_image': (ImageFacts, 'image', 'read_npy_image'),
+    'npy_mask': (MaskFacts, 'image', 'read_npy_mask'),
+    'npy_depth': (ImageFacts, 'image', 'read_npy_map', 'depth'),
+    'npy_normal': (ImageFacts, 'image', 'read_npy_map', 'normal'),
 }
 
 
@@ -114,7 +93,11 @@ def read_facts(
     content: bytes, kind: str, kpt_shape: tuple[int, ...] = ()
 ) -> Any:
     """Facts of the bytes of a file; only YOLO's labels have key points."""
-    return READERS[kind].read(content, *((kpt_shape,) if kpt_shape else ()))
+    _, name, function, *args = READERS[kind]
+    # Decoders are loaded with the first file that they read.
+    module = import_module(f'.readers.{name}', __package__)
+    args += (kpt_shape,) if kpt_shape else ()
+    return getattr(module, function)(content, *args)
 
 
 def stored_kind(item: WorkItem) -> str:
@@ -128,7 +111,7 @@ def stored_kind(item: WorkItem) -> str:
 
 @cache
 def _decoder(kind: str) -> msgspec.msgpack.Decoder:
-    return msgspec.msgpack.Decoder(READERS[kind].facts)
+    return msgspec.msgpack.Decoder(READERS[kind][0])
 
 
 def unpack(kind: str, facts: bytes) -> Any:
@@ -192,7 +175,7 @@ def read_item(item: WorkItem) -> Result:
         # A file that went away after it was looked at may come back as it
         # was, so nothing is remembered of it.
         absent = error.kind is ErrorKind.MISSING and item.stamp == 'absent'
-        facts = READERS[item.kind].facts(error=error)
+        facts = READERS[item.kind][0](error=error)
         return _result(item, facts, item.stamp if absent else '')
     stamp = item.stamp
     if not stamp:
@@ -207,7 +190,7 @@ def read_item(item: WorkItem) -> Result:
     location = code_location(failed[0])
     error = _unavailable(f'{reason} ({location})')
     # Without a stamp, it is read again next time.
-    return _result(item, READERS[item.kind].facts(error=error), '')
+    return _result(item, READERS[item.kind][0](error=error), '')
 
 
 def read_batch(items: Sequence[WorkItem]) -> list[Result]:

@@ -113,7 +113,7 @@ def assert_found(plant: Plant, planted, report, code: int) -> None:
 def test_plant_is_found_and_nothing_else(plant: Plant, tmp_path):
     data = clean(plant.kind, tmp_path / 'data')
     planted = plant.spoil(data)
-    code, report = data.check(**plant.settings)
+    code, report = data.check()
     assert_found(plant, planted, report, code)
 
 

@@ -20,7 +20,6 @@ from ..expectations import (
 )
 from ..facts import DEFAULT_MAX_PIXELS, MaskFacts
 from ..readers.decode import (
-    DECODER_ERRORS,
     ImageHead,
     open_image,
     pixels_of,
@@ -42,7 +41,6 @@ _FORMATS: Mapping[str, Mapping] = {
     'BMP': {},
     'PPM': {},
 }
-_BITS_PER_SAMPLE = 258
 
 
 def _mode_rule(facts: MaskFacts, expected: Expectations) -> str:
@@ -85,10 +83,12 @@ def fix_mask(
         return untouched
 
     head = read_head(content, DEFAULT_MAX_PIXELS)
+    with open_image(content) as image:
+        frames = getattr(image, 'n_frames', 1)
     pixels, _ = pixels_of(content, head)
     values = facts.values
     if mode_rule == 'SEG010':
-        if not _is_grey(facts, head, content, pixels):
+        if not _is_grey(facts, head, pixels):
             return untouched
         pixels = pixels[..., 0]
         # Those of RGB are colours.
@@ -105,7 +105,7 @@ def fix_mask(
         return untouched
     # Others do not fit into 8 bits.
     fits = all(value in new or 0 <= value <= VOID for value in stored)
-    if not fits or not (mode_rule or new) or _frames_and_bits(content)[0] != 1:
+    if not fits or not (mode_rule or new) or frames != 1:
         return untouched
     # Not from floats at once: what -1.0 becomes depends on the machine.
     labels = pixels.astype(np.int32).astype(np.uint8)
@@ -193,30 +193,17 @@ def _stored_void(table: LoadedValues) -> int | None:
     return possible[0] if possible else None
 
 
-def _is_grey(
-    facts: MaskFacts, head: ImageHead, content: bytes, pixels: np.ndarray
-) -> bool:
+def _is_grey(facts: MaskFacts, head: ImageHead, pixels: np.ndarray) -> bool:
     """Whether several channels are one of 8 bits, repeated."""
     if facts.mode not in ('RGB', 'LA', 'RGBA'):
         return False
-    if (head.depth or _frames_and_bits(content)[1]) > 8:
+    if head.depth > 8:
         return False
     if facts.mode != 'LA' and (
         facts.truncated or any(value % _GREY for value, _ in facts.values)
     ):
         return False
     return facts.mode == 'RGB' or not np.ptp(pixels[..., -1])
-
-
-def _frames_and_bits(content: bytes) -> tuple[int, int]:
-    """How many pictures there are, and bits of a channel as TIFF says."""
-    try:
-        with open_image(content) as image:
-            tags = getattr(image, 'tag_v2', {})
-            bits = max(tags.get(_BITS_PER_SAMPLE, (8,)))
-            return getattr(image, 'n_frames', 1), bits
-    except DECODER_ERRORS:
-        return 0, 0
 
 
 def _encode(labels: np.ndarray, kind: str) -> bytes:

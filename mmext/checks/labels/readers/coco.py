@@ -8,9 +8,8 @@ is an annotation.
 
 import itertools
 import json
-import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from operator import attrgetter
 from typing import Annotated, Any, BinaryIO
@@ -55,8 +54,8 @@ class RawAnnotation(msgspec.Struct, gc=False):
     category_id: Id
     bbox: tuple[float, float, float, float] | None = None
     area: float | None = None
-    iscrowd: int | bool | None = None
-    ignore: int | bool = 0
+    iscrowd: Id | bool | None = None
+    ignore: Id | bool = 0
     keypoints: Any = None
     segmentation: msgspec.Raw = msgspec.Raw()
 
@@ -191,7 +190,16 @@ def read_coco(content: bytes, split: str = '', path: str = '') -> CocoFile:
             for key, records in msgspec.structs.asdict(root).items()
         }
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        tables = _one_by_one(content, errors, ids)
+        tables = _one_by_one(_parsed(content, errors), errors, ids)
+    return _of_tables(tables, split=split, path=path, errors=errors, ids=ids)
+
+
+def _of_tables(
+    tables: dict[str, tuple[list, Sequence[int]]],
+    *,
+    errors: list[RecordError],
+    **fields: Any,
+) -> CocoFile:
     columns = {
         key: make(tables[key][0], np.array(tables[key][1], np.int64))
         for key, make in (
@@ -200,28 +208,39 @@ def read_coco(content: bytes, split: str = '', path: str = '') -> CocoFile:
             ('categories', _categories),
         )
     }
-    return CocoFile(
-        split=split, path=path, **columns, errors=tuple(errors), ids=ids
-    )
+    return CocoFile(**columns, errors=tuple(errors), **fields)
 
 
-def _one_by_one(
-    content: bytes, errors: list[RecordError], ids: dict[int, str | float]
-) -> dict[str, tuple[list, list[int]]]:
-    """The records whose types are right, and their positions."""
-    tables: dict[str, tuple[list, list[int]]] = {
-        key: ([], []) for key in _KINDS
-    }
+def _parsed(content: bytes, errors: list[RecordError]) -> dict | None:
+    """What is in a file; None, with an error, if it is no object."""
     try:
         # As loaders, which open it as text.
         root = json.loads(content.decode())
     except (ValueError, RecursionError) as error:
         errors.append(RecordError('', f'malformed JSON: {error}'))
-        return tables
+        return None
     if not isinstance(root, dict):
         kind = type(root).__name__
         message = f'the top level must be an object, got {kind}'
         errors.append(RecordError('', message))
+        return None
+    return root
+
+
+def _one_by_one(
+    root: dict | None,
+    errors: list[RecordError],
+    ids: dict[int, str | float],
+    segments: Sequence[str] | None = None,
+) -> dict[str, tuple[list, list[int]]]:
+    """The records whose types are right, and their positions.
+
+    ``segments`` are the locations of annotations that have another one.
+    """
+    tables: dict[str, tuple[list, list[int]]] = {
+        key: ([], []) for key in _KINDS
+    }
+    if root is None:
         return tables
     number_ids(root, ids)
     for key, (records, indices) in tables.items():
@@ -242,10 +261,11 @@ def _one_by_one(
                 RecursionError,
                 msgspec.ValidationError,
             ) as error:
-                location, message = _what_is_wrong(value, error)
-                errors.append(
-                    RecordError(f'{key}[{index}]{location}', message)
-                )
+                at, message = _what_is_wrong(value, error)
+                where = f'{key}[{index}]'
+                if segments is not None and key == 'annotations':
+                    where = segments[index]
+                errors.append(RecordError(f'{where}{at}', message))
     return tables
 
 
@@ -551,7 +571,6 @@ def mask_of(
 
 
 _BLOCK = 1 << 20
-_ROW = re.compile(r'annotations\[(\d+)\](.*)', re.DOTALL)
 
 
 class PanopticFile(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -578,20 +597,17 @@ def holds_key(file: BinaryIO, name: str = 'segments_info') -> bool:
 
 def read_panoptic(content: bytes) -> PanopticFile:
     """Read an annotation file; nothing is raised for damaged files."""
-    try:
-        root = json.loads(content.decode())
-    except (ValueError, RecursionError):
-        root = None
-    if not isinstance(root, dict):
-        # The other reader says what is wrong with it.
-        return PanopticFile(coco=read_coco(content))
-    ids: dict[int, str | float] = {}
-    number_ids(root, ids)
     errors: list[RecordError] = []
+    ids: dict[int, str | float] = {}
+    root = _parsed(content, errors)
     rows: list[dict] = []
-    locations: list[tuple[int, int]] = []
+    # Of each row, its place in the file and the index of its image's record.
+    places: list[str] = []
+    owners: list[int] = []
     segments: dict[int, tuple[SegmentFacts, ...]] = {}
     maps: dict[int, str] = {}
+    if root is not None:
+        number_ids(root, ids)
     for index, note in enumerate(_records(root, 'annotations')):
         image = note.get('image_id')
         parts = _records(note, 'segments_info')
@@ -601,82 +617,47 @@ def read_panoptic(content: bytes) -> PanopticFile:
         for number, part in enumerate(parts):
             own = {'id': len(rows), 'image_id': image, 'keypoints': None}
             rows.append({**part, **own})
-            locations.append((index, number))
+            places.append(f'annotations[{index}].segments_info[{number}]')
+            owners.append(index)
         if isinstance(image, int):
-            segments[image] = (
-                *segments.get(image, ()),
-                *_segments(parts, index, errors),
-            )
+            known = _segments(parts, places[len(rows) - len(parts) :], errors)
+            segments[image] = (*segments.get(image, ()), *known)
             maps[image] = str(note.get('file_name') or '')
-    root['annotations'] = rows
-    number_ids(root, ids)
+    if root is not None:
+        root['annotations'] = rows
+    tables = _one_by_one(root, errors, ids, places)
+    notes, indices = tables['annotations']
+    tables['annotations'] = notes, [owners[index] for index in indices]
     things = {
         kind['name']: bool(kind['isthing'])
         for kind in _records(root, 'categories')
         if 'isthing' in kind and isinstance(kind.get('name'), str)
     }
-    file = read_coco(json.dumps(root).encode())
-    file = msgspec.structs.replace(file, ids=ids, things=things)
-    return PanopticFile(
-        coco=_replaced(file, locations, errors),
-        segments=segments,
-        maps=maps,
-    )
+    coco = _of_tables(tables, errors=errors, ids=ids, things=things)
+    return PanopticFile(coco=coco, segments=segments, maps=maps)
 
 
-def _records(owner: dict, key: str) -> list[dict]:
+def _records(owner: dict | None, key: str) -> list[dict]:
     """Objects of an array; anything else is an object without keys."""
-    values = owner.get(key)
+    values = (owner or {}).get(key)
     if not isinstance(values, list):
         return []
     return [value if isinstance(value, dict) else {} for value in values]
 
 
 def _segments(
-    parts: list[dict], index: int, errors: list[RecordError]
-) -> list[SegmentFacts]:
+    parts: list[dict], places: list[str], errors: list[RecordError]
+) -> Iterator[SegmentFacts]:
     """Segments of an image whose ids are numbers."""
-    segments = []
-    for number, part in enumerate(parts):
-        location = f'annotations[{index}].segments_info[{number}]'
+    for part, place in zip(parts, places):
         value, area = part.get('id'), part.get('area')
         if type(value) is not int:
             message = (
                 f'the id of the segment must be an int, got {value!r:.60}'
             )
-            errors.append(RecordError(f'{location}.id', message))
+            errors.append(RecordError(f'{place}.id', message))
             continue
         known = type(area) in (int, float) and area == area
-        segments.append(
-            SegmentFacts(
-                id=value,
-                area=float(area) if known else -1.0,
-                location=location,
-            )
+        yield SegmentFacts(
+            id=value, area=float(area) if known else -1.0, location=place
         )
-    return segments
-
-
-def _replaced(
-    file: CocoFile,
-    locations: list[tuple[int, int]],
-    errors: list[RecordError],
-) -> CocoFile:
-    """The file with the locations that segments have in it."""
-    results = list(errors)
-    for error in file.errors:
-        row = _ROW.fullmatch(error.location)
-        if row:
-            index, number = locations[int(row[1])]
-            location = f'annotations[{index}].segments_info[{number}]{row[2]}'
-            error = RecordError(location, error.message)
-        results.append(error)
-    owners = np.array([index for index, _ in locations], np.int64)
-    notes = file.annotations
-    return msgspec.structs.replace(
-        file,
-        annotations=msgspec.structs.replace(
-            notes, index=owners[notes.index] if len(owners) else notes.index
-        ),
-        errors=tuple(results),
-    )

@@ -274,47 +274,42 @@ def open_image(content: bytes) -> Image.Image:
 
 
 def pixels_of(
-    content: bytes, head: ImageHead, *, verify: bool = False
+    content: bytes, head: ImageHead
 ) -> tuple[np.ndarray, ReadError | None]:
     """Decode an image, as NumPy makes it from Pillow's: pixels and the error.
 
     ``(H, W)`` or ``(H, W, channels)``: a palette's indices, 0 and 1 for two
     levels, red first; colours that are neither grey nor RGB become RGB. Empty
-    with an error. ``verify`` compares the pixels of a PNG file with their
-    checksum; where kornia-rs refuses a file, this is done in any case.
+    with an error.
     """
     is_png = head.kind == 'PNG'
-    if is_png and verify:
-        error = png_data_error(content, head)
-        if error:
-            return np.empty(0, np.uint8), error
     if is_png and not head.animated:
         function, mode = _RUST_MODES.get((head.colour, head.depth), (None, ''))
         if function is not None:
             shape = (head.height, head.width)
-            pixels, _ = try_rust(function, content, shape, mode)
+            pixels = try_rust(function, content, shape, mode)
             if pixels is not None:
                 return pixels.reshape(
                     shape if mode == 'mono' else (*shape, -1)
                 ), None
-    if is_png and not verify:
+    if is_png:
         error = png_data_error(content, head)
         if error:
             return np.empty(0, np.uint8), error
     return by_pillow(content, head)
 
 
-def try_rust(function: Callable, *args) -> tuple[np.ndarray | None, str]:
-    """Result of a function of kornia-rs, None if it refuses; and why.
+def try_rust(function: Callable, *args) -> np.ndarray | None:
+    """Result of a function of kornia-rs; None if it refuses.
 
     kornia-rs has no class of its own for refusals; panics of Rust count, too.
     """
     try:
-        return function(*args), ''
+        return function(*args)
     except BaseException as error:
         plain = type(error) in (Exception, ValueError)
         if plain or type(error).__name__ == 'PanicException':
-            return None, str(error)
+            return None
         raise
 
 

@@ -112,7 +112,7 @@ def _jpeg_grey(
     content: bytes, head: ImageHead
 ) -> tuple[np.ndarray, ReadError | None]:
     """Decode by libjpeg-turbo, which kornia-rs lets stop at warnings."""
-    grey, _ = try_rust(kornia_rs.io.decode_image_jpegturbo, content, 'mono')
+    grey = try_rust(kornia_rs.io.decode_image_jpegturbo, content, 'mono')
     if grey is not None:
         return grey.reshape(head.height, head.width), None
     grey, error = by_pillow(content, head, grey_size=_DRAFT)
@@ -158,23 +158,18 @@ def count_values(
     return pairs, tuple(first.tolist()), truncated
 
 
-def read_mask_facts(content: bytes, verify: bool = False) -> MaskFacts:
+def read_mask_facts(content: bytes) -> MaskFacts:
     """Read a label map; bytes that are no image end in ``error``.
 
     Values are those that Pillow gives, as MMSegmentation loads label maps by
     default: the indices of a palette, 0 and 1 for one bit, and grey of two or
     four bits spread over 0 to 255. The alpha of LA, PA and RGBA is left out.
-
-    ``verify`` compares the pixels of a PNG file with their checksum, which
-    finds what memory had damaged before the file was written, and takes 2 ms
-    more than the 3 ms for 2048x1024 pixels. What befell the file later, and
-    rows that are missing, are found without.
     """
     head = read_head(content, DEFAULT_MAX_PIXELS)
     size = {'width': head.width, 'height': head.height, 'mode': head.mode}
     if head.error:
         return MaskFacts(**size, error=head.error)
-    pixels, error = pixels_of(content, head, verify=verify)
+    pixels, error = pixels_of(content, head)
     if not error:
         numbers, error = index_numbers(pixels, head.mode)
     if error:
