@@ -65,8 +65,12 @@ def _suppressors(
         exceeds = np.greater_equal if inclusive else np.greater
         while len(left):
             hit = exceeds(iou_with_rest(rows, offset), exactly(threshold))
-            by[left[1:][hit]] = left[0]
-            rows, left = rows[:, 1:][:, ~hit], left[1:][~hit]
+            first, left, rows = left[0], left[1:], rows[:, 1:]
+            if hit.any():
+                by[left[hit]] = first
+                # Several times as fast as by a mask.
+                rest = np.flatnonzero(~hit)
+                left, rows = left[rest], rows.take(rest, axis=1)
         return by
     from ._nms_kernels import suppress
 
