@@ -8,9 +8,9 @@ Maps of offsets or masks that are larger than the output, which DyHead gives to
 the modulated convolution, are read as compiled mmcv reads them: the first
 values of each image, one after the other, are a map of the output's size.
 
-The arguments of the operators bear mmcv's names: ``d`` is the stride, and the
-buffers (``columns``, ``ones``, ``im2col_step``) are for the compiled kernels
-and have no effect here.
+The arguments of the operators bear mmcv's names, which gives all numbers by
+keyword; the buffers (``columns``, ``ones``) are for the compiled kernels and
+have no effect here.
 
 Shape letters: N images, C input and O output channels, H W input size, P Q
 output size, K kernel positions, G deformable groups, B output pixels of all
@@ -44,6 +44,18 @@ class ConvGeometry:
     dilation: tuple[int, int]
     groups: int
     deform_groups: int
+
+    @classmethod
+    def of(cls, numbers: dict[str, int]) -> 'ConvGeometry':
+        """From what mmcv gives by keyword; the plain ``d`` is the stride."""
+        names, ends = ('kernel', 'stride', 'pad', 'dilation'), ('_h', '_w')
+        if 'kH' in numbers:
+            names, ends = ('k', 'd', 'pad', 'dilation'), ('H', 'W')
+        return cls(
+            *(tuple(numbers[name + end] for end in ends) for name in names),
+            numbers['group'],
+            numbers['deformable_group'],
+        )
 
     @property
     def taps(self) -> int:
@@ -302,26 +314,15 @@ def deform_conv_forward(
     output: Tensor,
     columns: Tensor,
     ones: Tensor,
-    kW: int,
-    kH: int,
-    dW: int,
-    dH: int,
-    padW: int,
-    padH: int,
-    dilationW: int,
-    dilationH: int,
-    group: int,
-    deformable_group: int,
-    im2col_step: int,
+    **numbers: int,
 ) -> None:
     """Fill ``output`` with the deformable convolution of ``input``.
 
     ``input``: ``(N, C, H, W)``; ``weight``: ``(O, C / group, kH, kW)``;
     ``offset``: ``(N, G*K*2, P, Q)``, y and x in pixels; ``output``: filled,
-    ``(N, O, P, Q)``; ``deformable_group``: G.
+    ``(N, O, P, Q)``.
     """
-    sizes = (kH, kW), (dH, dW), (padH, padW), (dilationH, dilationW)
-    geometry = ConvGeometry(*sizes, group, deformable_group)
+    geometry = ConvGeometry.of(numbers)
     _forward(DeformColumns(input, offset, None, geometry), weight, output)
 
 
@@ -334,25 +335,14 @@ def deform_conv_backward_input(
     gradOffset: Tensor,
     weight: Tensor,
     columns: Tensor,
-    kW: int,
-    kH: int,
-    dW: int,
-    dH: int,
-    padW: int,
-    padH: int,
-    dilationW: int,
-    dilationH: int,
-    group: int,
-    deformable_group: int,
-    im2col_step: int,
+    **numbers: int,
 ) -> None:
     """Fill the gradients of the input and the offsets of the forward call.
 
     Its arguments mean the same here; ``gradOutput`` is ``(N, O, P, Q)``, and
     ``gradInput`` and ``gradOffset`` are filled.
     """
-    sizes = (kH, kW), (dH, dW), (padH, padW), (dilationH, dilationW)
-    geometry = ConvGeometry(*sizes, group, deformable_group)
+    geometry = ConvGeometry.of(numbers)
     sampled = DeformColumns(input, offset, None, geometry)
     table, (grad,) = _backward(sampled, weight, gradOutput, None)
     gradInput.copy_(_to_maps(table, input))
@@ -367,28 +357,17 @@ def deform_conv_backward_parameters(
     gradWeight: Tensor,
     columns: Tensor,
     ones: Tensor,
-    kW: int,
-    kH: int,
-    dW: int,
-    dH: int,
-    padW: int,
-    padH: int,
-    dilationW: int,
-    dilationH: int,
-    group: int,
-    deformable_group: int,
     scale: float,
-    im2col_step: int,
+    **numbers: int,
 ) -> None:
     """Add ``scale`` times the gradient of the kernel to ``gradWeight``.
 
     The other arguments mean the same as in the forward call; ``gradOutput``
     is ``(N, O, P, Q)``.
     """
-    sizes = (kH, kW), (dH, dW), (padH, padW), (dilationH, dilationW)
-    geometry = ConvGeometry(*sizes, group, deformable_group)
+    geometry = ConvGeometry.of(numbers)
     sampled = DeformColumns(input, offset, None, geometry)
-    grad_rows = _rows(gradOutput)
+    grad_rows, group = _rows(gradOutput), geometry.groups
     total = torch.zeros_like(_matrix(gradWeight, group))
     for part in sampled.chunks():
         values = sampled.sample(part, *sampled.leaves(part))[2]
@@ -407,17 +386,8 @@ def modulated_deform_conv_forward(
     mask: Tensor,
     output: Tensor,
     columns: Tensor,
-    kernel_h: int,
-    kernel_w: int,
-    stride_h: int,
-    stride_w: int,
-    pad_h: int,
-    pad_w: int,
-    dilation_h: int,
-    dilation_w: int,
-    group: int,
-    deformable_group: int,
     with_bias: bool,
+    **numbers: int,
 ) -> None:
     """Fill ``output`` with the modulated deformable convolution.
 
@@ -425,13 +395,7 @@ def modulated_deform_conv_forward(
     ``mask``, ``(N, G*K, P, Q)``, the factor of each sample. Of larger offsets
     and masks, the first values of each image are read as maps of P by Q.
     """
-    sizes = (
-        (kernel_h, kernel_w),
-        (stride_h, stride_w),
-        (pad_h, pad_w),
-        (dilation_h, dilation_w),
-    )
-    geometry = ConvGeometry(*sizes, group, deformable_group)
+    geometry = ConvGeometry.of(numbers)
     maps = [_first_values(x, output.shape[2:]) for x in (offset, mask)]
     _forward(DeformColumns(input, *maps, geometry), weight, output)
     if with_bias:
@@ -453,33 +417,18 @@ def modulated_deform_conv_backward(
     grad_offset: Tensor,
     grad_mask: Tensor,
     grad_output: Tensor,
-    kernel_h: int,
-    kernel_w: int,
-    stride_h: int,
-    stride_w: int,
-    pad_h: int,
-    pad_w: int,
-    dilation_h: int,
-    dilation_w: int,
-    group: int,
-    deformable_group: int,
     with_bias: bool,
+    **numbers: int,
 ) -> None:
     """Fill all gradients of the forward call.
 
     Its arguments mean the same here; ``grad_output`` is ``(N, O, P, Q)``,
     the other ``grad_*`` are filled, ``grad_bias`` only ``with_bias``.
     """
-    sizes = (
-        (kernel_h, kernel_w),
-        (stride_h, stride_w),
-        (pad_h, pad_w),
-        (dilation_h, dilation_w),
-    )
-    geometry = ConvGeometry(*sizes, group, deformable_group)
+    geometry = ConvGeometry.of(numbers)
     maps = [_first_values(x, grad_output.shape[2:]) for x in (offset, mask)]
     sampled = DeformColumns(input, *maps, geometry)
-    total = torch.zeros_like(_matrix(weight, group))
+    total = torch.zeros_like(_matrix(weight, geometry.groups))
     table, grads = _backward(sampled, weight, grad_output, total)
     grad_input.copy_(_to_maps(table, input))
     for into, grad, like in zip((grad_offset, grad_mask), grads, maps):

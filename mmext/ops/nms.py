@@ -1,10 +1,8 @@
-"""Greedy non-maximum suppression.
+"""Non-maximum suppression: greedy, in groups, and soft.
 
-Boxes are taken in blocks, best scores first. Inside a block the order
-matters and is resolved box by box on a small matrix; what the block leaves is
-then compared with all remaining boxes at once. Time is that of the IoU
-arithmetic, and memory does not grow with the square of the number of boxes.
-On a CPU kernels of numba go box by box instead, where it is installed.
+On a CPU kernels of numba go box by box, where it is installed; without it
+NumPy compares each box that is left with all that follow. Boxes on a GPU come
+to the CPU for it, unless torchvision has a kernel there.
 """
 
 import numpy as np
@@ -24,29 +22,6 @@ def box_rows(boxes: Tensor, offset: int) -> Tensor:
     x1, y1, x2, y2 = widen(boxes).unbind(1)
     area = (x2 - x1 + offset) * (y2 - y1 + offset)
     return torch.stack([x1, y1, x2, y2, area])
-
-
-def iou_matrix(boxes: Tensor, others: Tensor, offset: int) -> Tensor:
-    """IoU of every box with every other.
-
-    ``boxes``: ``(5, N)``, see :func:`box_rows`; ``others``: ``(5, M)``.
-    Returns ``(N, M)``.
-    """
-    x1, y1, x2, y2, area = boxes[:, :, None]
-    width = torch.minimum(x2, others[2])
-    width -= torch.maximum(x1, others[0])
-    height = torch.minimum(y2, others[3])
-    height -= torch.maximum(y1, others[1])
-    if offset:
-        width += offset
-        height += offset
-    # In place: on the CPU the time goes into memory.
-    inter = width.clamp_(min=0)
-    inter *= height.clamp_(min=0)
-    union = torch.add(area, others[4], out=height)
-    union -= inter
-    inter /= union
-    return inter
 
 
 def iou_with_rest(boxes: np.ndarray, offset: int) -> np.ndarray:
@@ -71,58 +46,34 @@ def iou_with_rest(boxes: np.ndarray, offset: int) -> np.ndarray:
     return inter
 
 
-# Boxes of a block, and pairs that are compared at once. On the CPU the
-# matrices then stay in the cache; elsewhere few, large steps count.
-_ON_CPU = 256, 1 << 17
-_ELSEWHERE = 2048, 1 << 25
-
 # Below this the reach of a box would have to be exact in the last bit.
 _REACH_THRESHOLD = 1e-3
-
-
-def _keep_in_order(hit: Tensor) -> Tensor:
-    """Boxes that no kept box before them hits: ``(N, N)`` to ``(N,)``."""
-    hits = hit.triu(1).cpu().numpy()
-    dead = np.zeros(len(hits), bool)
-    for i in np.flatnonzero(hits.any(1)).tolist():
-        if not dead[i]:
-            dead |= hits[i]
-    return torch.from_numpy(~dead).to(hit.device)
-
-
-def nms_by_blocks(boxes: Tensor, iou_threshold: float, offset: int) -> Tensor:
-    """Suppress boxes that are sorted by score.
-
-    ``boxes``: ``(5, N)`` of :func:`~mmext.ops.nms.box_rows`, best first.
-    Returns ascending positions of the kept boxes, int64.
-    """
-    block, pairs = _ON_CPU if boxes.is_cpu else _ELSEWHERE
-    kept = []
-    index = torch.arange(boxes.shape[1], device=boxes.device)
-    while len(index):
-        head, rest = boxes[:, :block], boxes[:, block:]
-        keep = _keep_in_order(iou_matrix(head, head, offset) > iou_threshold)
-        kept.append(index[:block][keep])
-        head, index = head[:, keep], index[block:]
-        step = max(pairs // head.shape[1], 1)
-        alive = [
-            (iou_matrix(head, part, offset) > iou_threshold)
-            .any(0)
-            .logical_not_()
-            for part in rest.split(step, dim=1)
-        ]
-        left = torch.cat(alive).nonzero()[:, 0]
-        boxes, index = rest[:, left], index[left]
-    return torch.cat(kept) if kept else index
 
 
 def _suppressors(
     rows: np.ndarray, threshold: float, offset: int, *, inclusive: bool
 ) -> np.ndarray:
-    """Position of the box that suppresses each of ``(5, N)``, best first."""
+    """Position of the box that suppresses each of ``(5, N)``, best first.
+
+    It is its own for a box that is kept. ``inclusive``: Whether a box on the
+    threshold goes, too.
+    """
+    exactly = rows.dtype.type
+    if not uses_numba(torch.device('cpu')):
+        by = left = np.arange(rows.shape[1])
+        by = by.copy()
+        exceeds = np.greater_equal if inclusive else np.greater
+        while len(left):
+            hit = exceeds(iou_with_rest(rows, offset), exactly(threshold))
+            first, left, rows = left[0], left[1:], rows[:, 1:]
+            if hit.any():
+                by[left[hit]] = first
+                # Several times as fast as by a mask.
+                rest = np.flatnonzero(~hit)
+                left, rows = left[rest], rows.take(rest, axis=1)
+        return by
     from ._nms_kernels import suppress
 
-    exactly = rows.dtype.type
     rank = np.argsort(rows[0], kind='stable').astype(np.int32)
     box_of = np.empty_like(rank)
     box_of[rank] = np.arange(len(rank), dtype=np.int32)
@@ -157,12 +108,10 @@ def nms(
         limit = torch.tensor(iou_threshold, dtype=sized.dtype).item()
         kept = torch.ops.torchvision.nms(sized, ranks.to(sized), limit)
         return order[kept]
-    rows = box_rows(boxes[order], offset)
-    if uses_numba(rows.device):
-        by = _suppressors(rows.numpy(), iou_threshold, offset, inclusive=False)
-        kept = np.flatnonzero(by == np.arange(len(by)))
-        return order[torch.from_numpy(kept)]
-    return order[nms_by_blocks(rows, iou_threshold, offset)]
+    rows = box_rows(boxes[order], offset).cpu().numpy()
+    by = _suppressors(rows, iou_threshold, offset, inclusive=False)
+    kept = np.flatnonzero(by == np.arange(len(by)))
+    return order[torch.from_numpy(kept).to(order.device)]
 
 
 @exact
@@ -174,27 +123,16 @@ def nms_match(dets: Tensor, iou_threshold: float) -> list[list[int]]:
     """
     order = dets[:, 4].sort(dim=0, descending=True, stable=True).indices
     rows = box_rows(dets[order, :4], 0).numpy()
-    order, limit = order.numpy(), np.float32(iou_threshold)
-    groups = []
-    if uses_numba(dets.device):
-        by = _suppressors(rows, limit, 0, inclusive=True)
-        # Stable: the kept box is the first of its group.
-        groups = np.split(
-            order[np.argsort(by, kind='stable')],
-            np.cumsum(np.bincount(by, minlength=1))[:-1],
-        )
-        return [group.tolist() for group in groups if len(group)]
-    while len(order):
-        hit = iou_with_rest(rows, 0) >= limit
-        groups.append([int(order[0]), *order[1:][hit].tolist()])
-        rows, order = rows[:, 1:][:, ~hit], order[1:][~hit]
-    return groups
+    by = _suppressors(rows, np.float32(iou_threshold), 0, inclusive=True)
+    # Stable: the kept box is the first of its group.
+    groups = np.split(
+        order.numpy()[np.argsort(by, kind='stable')],
+        np.cumsum(np.bincount(by, minlength=1))[:-1],
+    )
+    return [group.tolist() for group in groups if len(group)]
 
 
 NAIVE, LINEAR, GAUSSIAN = range(3)
-
-# Up to so many boxes all pairs are compared before the loop.
-_AT_ONCE = 1024
 
 
 def decay(
@@ -239,13 +177,7 @@ def _lower_scores(
 
     ``rows``: ``(5, N)``, ``score`` and ``index``: ``(N,)``, all reordered.
     """
-    order, known = [score, index], None
-    if len(score) <= _AT_ONCE:
-        table = torch.from_numpy(rows)
-        iou = iou_matrix(table, table, offset).numpy()
-        known = decay(iou, method, iou_threshold, sigma)
-    else:
-        order.append(rows)
+    order = [score, index, rows]
     count, i = len(score), 0
     while i < count:
         best = i + int(score[i:count].argmax())
@@ -256,11 +188,8 @@ def _lower_scores(
                 column[..., i].copy(),
             )
         rest = slice(i + 1, count)
-        if known is not None:
-            score[rest] *= known[index[i], index[rest]]
-        else:
-            iou = iou_with_rest(rows[:, i:count], offset)
-            score[rest] *= decay(iou, method, iou_threshold, sigma)
+        iou = iou_with_rest(rows[:, i:count], offset)
+        score[rest] *= decay(iou, method, iou_threshold, sigma)
         drop = score[rest] < score.dtype.type(min_score)
         if drop.any():
             _close_ranks([column[..., rest] for column in order], drop)

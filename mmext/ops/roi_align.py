@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ..utils.tensors import exact, wide_type, widen
-from ._rows import PixelTable, add_rows_, sum_rows
+from ._rows import add_rows_, sum_rows
 from .choice import backend_of, uses_numba
 
 
@@ -146,17 +146,6 @@ _AVERAGE = 1  # pool_mode of the compiled operator
 
 # Terms of all sums that are worked on at once.
 _TERMS = 1 << 20
-
-
-def _pixel_table(
-    shape: torch.Size, rois: Tensor, grid: SampleGrid, bins: tuple[int, int]
-) -> PixelTable:
-    """Pixels that the regions read, and a few around them."""
-    limit = torch.tensor(shape[2:], device=rois.device) - 1
-    end = grid.start + grid.width * grid.width.new_tensor(bins)
-    first = (grid.start.floor().long() - 1).clamp(min=0).minimum(limit)
-    last = (end.floor().long() + 2).clamp(min=0).minimum(limit)
-    return PixelTable(shape, rois[:, 0].long(), first, last)
 
 
 def _chunks(grid: SampleGrid, values_per_term: int) -> Iterator[Tensor]:
@@ -312,12 +301,11 @@ def roi_align_forward(
         run_rows(average, [maps.numpy(), *taps, wide.numpy()], count)
         output.copy_(wide)
         return
-    pixels = _pixel_table(input.shape, rois, grid, bins)
-    table = pixels.read(input)
+    table = widen(input).permute(0, 2, 3, 1).flatten(0, 2).contiguous()
     rows = table.new_empty(len(rois), *bins, table.shape[1])
     terms = _average_terms(input.shape, rois, grid, bins)
     for pick, index, weight in terms:
-        pooled = sum_rows(table, pixels.rows_of(index), weight)
+        pooled = sum_rows(table, index, weight)
         rows[pick] = pooled.view(len(pick), *bins, -1)
     output.copy_(rows.permute(0, 3, 1, 2))
 
@@ -361,12 +349,10 @@ def roi_align_backward(
         run_rows(spread, grads, count)
         grad_input.copy_(wide)
         return
-    pixels = _pixel_table(grad_input.shape, rois, grid, bins)
-    table = grad.new_zeros(len(pixels), grad.shape[1])
-    rows = grad.permute(0, 2, 3, 1).flatten(1, 2)
+    images, channels, *size = grad_input.shape
+    maps = grad.new_zeros(images, *size, channels)
+    table, rows = maps.flatten(0, 2), grad.permute(0, 2, 3, 1).flatten(1, 2)
     terms = _average_terms(grad_input.shape, rois, grid, bins)
     for pick, index, weight in terms:
-        add_rows_(
-            table, pixels.rows_of(index), weight, rows[pick].flatten(0, 1)
-        )
-    pixels.add_to_(grad_input, table)
+        add_rows_(table, index, weight, rows[pick].flatten(0, 1))
+    grad_input += maps.permute(0, 3, 1, 2)

@@ -8,8 +8,6 @@ from mmcv.ops import batched_nms, nms, nms_match, soft_nms
 from reference import slow_ops
 from torch import Tensor
 
-from mmext.ops.nms import box_rows, nms_by_blocks
-
 pytestmark = pytest.mark.usefixtures('backend')
 
 
@@ -70,17 +68,6 @@ def test_matches_compiled(count, clusters, classes, compiled_run):
         assert torch.equal(
             actual, compiled_run(nms, boxes, scores, threshold)[1]
         )
-
-
-@pytest.mark.parametrize('block', [1, 7, 64])
-@pytest.mark.parametrize('pairs', [1, 100])
-def test_blocks_do_not_change_the_result(block, pairs, monkeypatch):
-    boxes, scores = boxes_in_clusters(120, 12)
-    rows = box_rows(boxes[scores.argsort(descending=True)], 0)
-    expected = nms_by_blocks(rows, 0.5, 0)
-    assert expected.tolist() == sorted(expected.tolist())
-    monkeypatch.setattr('mmext.ops.nms._ON_CPU', (block, pairs))
-    assert torch.equal(nms_by_blocks(rows, 0.5, 0), expected)
 
 
 @pytest.mark.parametrize('value', [math.nan, math.inf])
@@ -188,13 +175,6 @@ def random_boxes(count: int) -> tuple[torch.Tensor, torch.Tensor]:
     return boxes, (torch.randperm(count) + 1) / count
 
 
-@pytest.fixture(params=[0, 10**6], ids=['row by row', 'at once'])
-def _way(request, monkeypatch) -> None:
-    """Both ways of the computation, whatever the number of boxes."""
-    monkeypatch.setattr('mmext.ops.nms._AT_ONCE', request.param)
-
-
-@pytest.mark.usefixtures('_way')
 @pytest.mark.parametrize('method', METHODS)
 def test_soft_nms_matches_recorded_runs(method, oracle, device):
     call = oracle(f'soft_nms_{method}')
@@ -214,7 +194,6 @@ def test_soft_nms_batched_matches_recorded_run(oracle):
     assert torch.equal(index, call['outputs'][1])
 
 
-@pytest.mark.usefixtures('_way')
 @pytest.mark.parametrize('offset', [0, 1])
 @pytest.mark.parametrize('min_score', [1e-3, 0.2])
 @pytest.mark.parametrize('method', METHODS)
@@ -237,7 +216,6 @@ def test_soft_nms_matches_plain_loop(method, min_score, offset):
     assert torch.equal(dets[:, :4], boxes[index])
 
 
-@pytest.mark.usefixtures('_way')
 @pytest.mark.parametrize('method', METHODS)
 @pytest.mark.parametrize('equal', [False, True])
 def test_soft_nms_matches_compiled(equal, method, compiled_run):
@@ -252,7 +230,6 @@ def test_soft_nms_matches_compiled(equal, method, compiled_run):
     assert torch.equal(index, expected[1])
 
 
-@pytest.mark.usefixtures('_way')
 @pytest.mark.parametrize('method', METHODS)
 def test_soft_nms_edges(method):
     none = soft_nms(torch.zeros(0, 4), torch.zeros(0), method=method)

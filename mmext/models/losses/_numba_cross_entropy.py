@@ -1,16 +1,18 @@
 """Cross-entropy of resized logits on a CPU, by a kernel that numba compiles.
 
-The columns are resized by matrix products, as without numba; the kernel does
-the rest, a row of labels at a time: rows, softmax, loss, gradient. It is
-compiled at its first call, and kept on disk. The factors ``total`` and
-``hard`` are explained in ``_resized_cross_entropy``.
+The columns are resized by PyTorch; the kernel does the rest, a row of labels
+at a time: rows, softmax, loss, gradient. It is compiled at its first call, and
+kept on disk. The factors ``total`` and ``hard`` are explained in
+``_resized_cross_entropy``.
 
-Shape letters: C channels, W columns; R rows of a strip, K source rows of a
-band.
+Shape letters: C channels, w and W columns of the logits and of the labels; R
+rows of a strip, K rows of the logits that it reads.
 """
 
+import math
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,15 +22,18 @@ from torch import Tensor
 from ...utils.jit import FAST, kernel, run_rows
 from ._resized_cross_entropy import (
     FLOOR,
-    LN_2,
     TOO_LARGE,
-    Piece,
     PixelTerms,
+    ResizeAxis,
     StripPass,
 )
 
+LN_2 = math.log(2)
+
 TILE = 256
 """Columns of a row that are done at once: their logits stay in the cache."""
+SOURCES = 16
+"""Rows of the logits that a strip reads, if they are not too large."""
 
 
 def _polynomial(
@@ -219,37 +224,65 @@ def visit(
     return hits
 
 
-class KernelPass(StripPass):
-    """The walk over strips with the kernel; float32 on a CPU."""
+@kernel(fastmath=FAST)
+def narrow(wide, taps, weights, out, first, last):
+    """Gradient of the resize of columns, ``(*, W)``, added to ``(*, w)``.
 
-    # The loss; and with weights targets of 8 bytes and factors, which are
-    # several times as much.
-    strip_maps = 2
+    ``taps`` and ``weights``: ``(2, W)``, of :class:`ResizeAxis`.
+    """
+    for row in range(first, last):
+        given, total = wide[row], out[row]
+        for x in range(len(given)):
+            total[taps[0, x]] += weights[0, x] * given[x]
+            total[taps[1, x]] += weights[1, x] * given[x]
+
+
+class KernelPass(StripPass):
+    """The strips by the kernel; float32 on a CPU."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.columns = ResizeAxis(
+            self.logits.shape[3],
+            self.size[1],
+            self.align_corners,
+            torch.float32,
+            'cpu',
+        )
+
+    def num_rows(self, in_strip: int) -> int:
+        """Rows of a strip, of which only sources and some maps are made."""
+        # Strips share a row or two of the sources, so these are not few.
+        sources = max(in_strip, min(4 * in_strip, SOURCES))
+        rows = in_strip * self.logits.shape[1] / 2
+        return int(min((sources - 2) / max(self.rows.step, 1e-6), rows))
 
     def visit(
-        self,
-        n: int,
-        strip: Piece,
-        low: int,
-        wide: Tensor,
-        wide_grad: Tensor | None,
-    ) -> Tensor:
-        """Losses of a strip; its gradient is added to ``wide_grad``."""
-        rows = slice(strip.start, strip.stop)
+        self, n: int, rows: slice, grad: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Losses ``(R, W)`` of a strip of image ``n``, and number of hits."""
+        low, high = self.rows.band(rows)
+        source = self.logits[n, :, low:high].contiguous().float()
+        source = source.clamp(min=FLOOR)
+        if self.share is not None:
+            mean = torch.tensordot(self.share, source, 1)
+            source = torch.cat([source, mean[None]])
+        wide = self.widen(source)
+        wide_grad = wide if grad is None else torch.zeros_like(wide)
         valid = self.targets.valid[n, rows]
-        loss = torch.empty(valid.shape, dtype=self.targets.dtype)
+        loss = wide.new_empty(valid.shape)
         plain = self.targets.is_plain
         if plain:
             target = self.targets.label[n, rows].long()
             terms = PixelTerms(target, loss, loss)
         else:
             terms = self.targets.terms(n, rows)
-        sources, weights = self.plan.rows.taps
+        taps, weights = self.rows.taps
         tensors = (
             wide,
-            wide if wide_grad is None else wide_grad,
+            wide_grad,
             # The kernel does not look whether a row is there.
-            sources[:, rows].t().clamp(strip.low, strip.high - 1) - low,
+            (taps[:, rows].t() - low).clamp(0, high - low - 1),
             weights[:, rows].t(),
             terms.target,
             valid,
@@ -259,24 +292,19 @@ class KernelPass(StripPass):
         )
         run = partial(
             visit,
-            self.classes,
+            len(self.logits[n]),
             *[tensor.numpy() for tensor in tensors],
             plain,
-            wide_grad is not None,
+            grad is not None,
         )
-        hits = sum(run_rows(run, [], self.plan.width, least=TILE))
-        self.hits.append(torch.full((), hits))
-        return loss
-
-    def low_resolution(self, n: int, low: int, high: int) -> Tensor:
-        """Rows of image ``n`` as ``(C, K, w)``, finite or NaN."""
-        rows = self.logits[n, :, low:high].to(self.targets.dtype)
-        rows = rows.clamp(min=FLOOR)
-        if self.share is not None:
-            mean = torch.tensordot(self.share, rows, 1)
-            rows = torch.cat([rows, mean[None]])
-        return rows.contiguous()
-
-    def add_gradient(self, narrow: Tensor, out: Tensor) -> None:
-        """Add ``(C, K, w)`` to ``out`` of the same shape, less the mean."""
-        super().add_gradient(narrow.transpose(0, 1), out)
+        hits = sum(run_rows(run, [], self.size[1], least=TILE))
+        if grad is not None:
+            out = torch.zeros_like(source)
+            arrays = (wide_grad, *self.columns.taps, out)
+            flat = [t.flatten(0, -2).numpy() for t in arrays]
+            run_rows(narrow, flat, len(flat[0]))
+            if self.share is not None:
+                out, mean = out[:-1], out[-1]
+                out.addcmul_(self.share[:, None, None], mean)
+            grad[:, low:high] += out
+        return loss, torch.tensor(hits)

@@ -15,6 +15,7 @@ and W of the labels.
 
 from __future__ import annotations
 
+import math
 from importlib.util import find_spec
 from typing import Any
 
@@ -22,13 +23,14 @@ import torch
 from torch import Tensor
 
 from ._resized_cross_entropy import (
-    LN_2,
     TOO_LARGE,
     PassResult,
     PixelTargets,
     ResizeAxis,
-    binary_logits,
+    lowered,
 )
+
+LN_2 = math.log(2)
 
 HAS_TRITON = find_spec('triton') is not None
 """Without it, the kernels below are functions that can not be called."""
@@ -337,7 +339,8 @@ def triton_cross_entropy(
         three maps of 4 bytes per pixel, four with label smoothing. Does not
         synchronise, and gives the same bits each time.
     """
-    source = binary_logits(logits, torch.float32, 1).contiguous()
+    # For powers of two.
+    source = lowered(logits, torch.float32, 1).div_(LN_2).contiguous()
     axes = [
         ResizeAxis(low, high, align_corners, torch.float32, logits.device)
         for low, high in zip(logits.shape[2:], size)

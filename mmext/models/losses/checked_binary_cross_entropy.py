@@ -181,25 +181,10 @@ def checked_mask_cross_entropy(
 ) -> Tensor:
     """Sigmoid cross-entropy of the mask of each object's class.
 
-    Args:
-        pred: Logits ``(N, C, *)``, a mask per class.
-        target: ``(N, *)`` in [0, 1], any dtype.
-        label: Class of each object ``(N,)``, any integer dtype, in [0, C).
-        class_weight: ``(C,)``, multiplies the losses of objects of a class.
-        ignore_index: Pixels of ``target`` with this value have loss 0.
-        monitor: Checks labels and targets; None for one that raises.
-
-    Returns:
-        ``(1,)``: the mean over all pixels of all objects that are not
-        ignored; 0 if there are none.
-
-    Raises:
-        LabelRangeError: If a label or a target is out of range.
-        ValueError: If a shape is not as described.
-
-    Source:
-        Compatible with ``use_mask=True`` of MMDetection's
-        ``CrossEntropyLoss``.
+    ``pred``: Logits ``(N, C, *)``, a mask per class; ``target``: ``(N, *)`` in
+    [0, 1], any dtype; ``label``: ``(N,)``, class of each object. Returns
+    ``(1,)``, the mean over all pixels of all objects that are not ignored, as
+    MMDetection's ``CrossEntropyLoss`` does with ``use_mask=True``.
     """
     if (
         pred.dim() < 3

@@ -100,7 +100,7 @@ def _nll(log_p: Tensor, label: Tensor, valid: Tensor) -> Tensor:
     return log_p.gather(1, safe).squeeze(1).neg().masked_fill(~valid, 0)
 
 
-def _hard_losses(
+def _losses(
     pred: Tensor,
     label: Tensor,
     valid: Tensor,
@@ -108,19 +108,53 @@ def _hard_losses(
     label_weight: Tensor | None,
     label_smoothing: float,
 ) -> Tensor:
-    """Loss of each label, 0 where it is not valid."""
+    """Loss of each label, a class or probabilities, 0 where not valid."""
     log_p = torch.log_softmax(pred, 1, wide_type(pred))
-    losses = _nll(log_p, label, valid)
-    if label_weight is not None:
-        losses = losses * label_weight
-    if not label_smoothing:
-        return losses
-    if class_weight is not None:
-        weight = class_weight.to(pred.device, log_p.dtype)
-        log_p = log_p * weight.view(-1, *[1] * (pred.dim() - 2))
-    even = log_p.sum(1).neg().masked_fill(~valid, 0)
+    losses, is_soft = None, label.is_floating_point()
+    if not is_soft:
+        losses = _nll(log_p, label, valid)
+        if label_weight is not None:
+            losses = losses * label_weight
+        if not label_smoothing:
+            return losses
     part = label_smoothing / pred.shape[1]
-    return (1 - label_smoothing) * losses + part * even
+    if class_weight is not None:
+        class_weight = class_weight.to(pred.device, log_p.dtype)
+        log_p = log_p * class_weight.view(-1, *[1] * (pred.dim() - 2))
+    if not is_soft:
+        even = log_p.sum(1).neg().masked_fill(~valid, 0)
+        return (1 - label_smoothing) * losses + part * even
+    target = label.to(log_p.dtype).masked_fill(~valid.unsqueeze(1), 0)
+    target = (1 - label_smoothing) * target + part
+    # A class of probability 0 adds nothing, even if its logit is -inf.
+    losses = -(log_p * target).masked_fill(target == 0, 0).sum(1)
+    return losses.masked_fill(~valid, 0)
+
+
+def _check_labels(
+    label: Tensor,
+    num_classes: int,
+    ignore_index: int | None,
+    monitor: LabelRangeMonitor,
+) -> Tensor:
+    """Where labels ``(N, *)``, or probabilities ``(N, C, *)``, count."""
+    if not label.is_floating_point():
+        return monitor.check(label, num_classes, ignore_index)
+    ignored = torch.zeros_like(label[:, 0], dtype=torch.bool)
+    if ignore_index is not None:
+        ignored = (label == ignore_index).all(1)
+    return monitor.check_soft(label, ignored.unsqueeze(1)).all(1)
+
+
+def _label_weight(
+    label: Tensor, valid: Tensor, class_weight: Tensor, dtype: torch.dtype
+) -> Tensor:
+    """Class weight of each label, or the mean of those of its classes."""
+    if not label.is_floating_point():
+        return weight_of(label, valid, class_weight, dtype)
+    weight = class_weight.to(label.device, dtype)
+    mean = torch.tensordot(label.to(dtype), weight, ([1], [0]))
+    return mean.masked_fill(~valid, 0)
 
 
 def checked_cross_entropy(
@@ -147,18 +181,21 @@ def checked_cross_entropy(
         pred: Logits ``(N, C, *)``, any floating dtype, C at least 2; or
             low-resolution ones that stand for ``(N, C, H, W)``, which are
             then never made.
-        label: Classes ``(N, *)`` in ``[0, C)``, any integer dtype.
+        label: Classes ``(N, *)`` in ``[0, C)``, any integer dtype; or
+            probabilities in [0, 1], any floating dtype, in pred's shape.
         weight: ``(N, *)``, multiplies the losses, not the denominator.
-        class_weight: ``(C,)``, at least 0.
+        class_weight: ``(C,)``, at least 0; of probabilities, it multiplies
+            the term of each class.
         ignore_index: Labels of this value have loss 0; any int, inside of
-            ``[0, C)``, too; None for no value.
+            ``[0, C)``, too; None for no value. Of probabilities, those whose
+            channels all have it.
         reduction: ``'none'``, ``'mean'`` or ``'sum'``.
         avg_factor: What ``'mean'`` divides by, with a tiny number added as
             the hosts do. On the device if it is a tensor.
         denominator: What ``'mean'`` divides by otherwise: ``'numel'``, the
             number of labels, ignored ones included; ``'valid'``, those in
             range and not ignored; ``'weight_sum'``, the sum of their class
-            weights, as PyTorch does.
+            weights, as PyTorch does, of probabilities the mean weights.
         label_smoothing: In [0, 1], as in PyTorch.
         monitor: Checks the labels; None for one that raises.
 
@@ -169,7 +206,7 @@ def checked_cross_entropy(
     Raises:
         LabelRangeError: If a label is neither in range nor ignored; on a
             CPU at once, else by the monitor later on.
-        TypeError: If ``label`` has no integer dtype.
+        TypeError: If ``label`` is of bool or complex numbers.
         ValueError: If a shape, C, or an option is not as described.
 
     Note:
@@ -177,7 +214,8 @@ def checked_cross_entropy(
 
     Source:
         Equal to ``torch.nn.functional.cross_entropy`` with ``'weight_sum'``
-        where that is defined.
+        where that is defined; of probabilities with ``'numel'``, where
+        nothing is ignored.
 
     Examples:
         >>> pred = torch.zeros(2, 3, requires_grad=True)
@@ -189,21 +227,30 @@ def checked_cross_entropy(
     check_reduction(reduction, avg_factor)
     check_denominator(denominator)
     check_smoothing(label_smoothing)
-    num_classes = check_shapes(pred, label, weight)
+    classes, is_soft = label, label.is_floating_point()
+    if is_soft:
+        if label.shape != pred.shape:
+            raise ValueError(
+                'soft labels must have the shape of pred, '
+                f'{tuple(pred.shape)}, got {tuple(label.shape)}'
+            )
+        classes = label[:, 0]
+    num_classes = check_shapes(pred, classes, weight)
     check_class_weight(class_weight, num_classes)
     if monitor is None:
         monitor = _default_monitor
-    valid = monitor.check(label, num_classes, ignore_index)
-    if isinstance(pred, ResizedLogits) and reduction == 'none':
+    valid = _check_labels(label, num_classes, ignore_index, monitor)
+    if isinstance(pred, ResizedLogits) and (is_soft or reduction == 'none'):
         pred = pred.dense()
     needs_count = reduction == 'mean' and avg_factor is None
     resized = isinstance(pred, ResizedLogits)
-    label_weight = None
+    label_weight = count = None
     if class_weight is not None and (
         not resized or (needs_count and denominator == 'weight_sum')
     ):
-        label_weight = weight_of(label, valid, class_weight, wide_type(pred))
-    count = None
+        label_weight = _label_weight(
+            label, valid, class_weight, wide_type(pred)
+        )
     if needs_count:
         count = _denominator(denominator, valid, label_weight)
     if resized:
@@ -217,90 +264,12 @@ def checked_cross_entropy(
         if reduction == 'sum':
             return total
         return mean_of_sum(total, avg_factor, count)
-    losses = _hard_losses(
+    losses = _losses(
         pred, label, valid, class_weight, label_weight, label_smoothing
     )
     if weight is not None:
         # 0 * inf: what is ignored stays 0 whatever its weight.
         losses = losses * weight.to(losses.dtype).masked_fill(~valid, 0)
-    return reduce_losses(losses, reduction, avg_factor, count)
-
-
-def soft_cross_entropy(
-    pred: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    *,
-    class_weight: Tensor | None = None,
-    ignore_index: int | None = -100,
-    reduction: str = 'mean',
-    avg_factor: Tensor | float | None = None,
-    denominator: str = 'valid',
-    label_smoothing: float = 0.0,
-    monitor: LabelRangeMonitor | None = None,
-) -> Tensor:
-    """Softmax cross-entropy of probabilities.
-
-    Args:
-        pred: Logits ``(N, C, *)``, any floating dtype, C at least 2.
-        target: Probabilities in [0, 1], of the same shape. An element whose
-            channels all are ``ignore_index`` is ignored.
-        weight: As in :func:`checked_cross_entropy`, ``(N, *)``.
-        class_weight: ``(C,)``, multiplies the term of each class.
-        ignore_index: None for no value.
-        reduction: As in :func:`checked_cross_entropy`.
-        avg_factor: As in :func:`checked_cross_entropy`.
-        denominator: As in :func:`checked_cross_entropy`; ``'weight_sum'``
-            adds up the class weights by their probabilities.
-        label_smoothing: In [0, 1], as in PyTorch.
-        monitor: Checks the probabilities; None for one that raises.
-
-    Returns:
-        As :func:`checked_cross_entropy`.
-
-    Raises:
-        LabelRangeError: If a probability is not in [0, 1].
-        ValueError: If a shape, C, or an option is not as described.
-
-    Source:
-        Equal to ``torch.nn.functional.cross_entropy`` with ``'numel'``,
-        where nothing is ignored.
-    """
-    check_reduction(reduction, avg_factor)
-    check_denominator(denominator)
-    check_smoothing(label_smoothing)
-    if target.shape != pred.shape:
-        raise ValueError(
-            f'soft labels must have the shape of pred, {tuple(pred.shape)}, '
-            f'got {tuple(target.shape)}'
-        )
-    num_classes = check_shapes(pred, target[:, 0], weight)
-    check_class_weight(class_weight, num_classes)
-    ignored = torch.zeros_like(target[:, 0], dtype=torch.bool)
-    if ignore_index is not None:
-        ignored = (target == ignore_index).all(1)
-    if monitor is None:
-        monitor = _default_monitor
-    valid = monitor.check_soft(target, ignored.unsqueeze(1)).all(1)
-    log_p = torch.log_softmax(pred, 1, wide_type(pred))
-    target = target.to(log_p.dtype).masked_fill(~valid.unsqueeze(1), 0)
-    if class_weight is not None:
-        shape = (1, -1, *[1] * (pred.dim() - 2))
-        scaled = class_weight.to(pred.device, log_p.dtype).view(shape)
-    else:
-        scaled = 1.0
-    smooth = (1 - label_smoothing) * target + label_smoothing / num_classes
-    terms = -(log_p * (smooth * scaled))
-    # A class of probability 0 adds nothing, even if its logit is -inf.
-    losses = terms.masked_fill(smooth == 0, 0).sum(1)
-    losses = losses.masked_fill(~valid, 0)
-    if weight is not None:
-        losses = losses * weight.to(losses.dtype).masked_fill(~valid, 0)
-    count = losses.numel()
-    if denominator == 'valid' or class_weight is None:
-        count = torch.count_nonzero(valid) if denominator != 'numel' else count
-    elif denominator == 'weight_sum':
-        count = (target * scaled).sum()
     return reduce_losses(losses, reduction, avg_factor, count)
 
 
@@ -474,20 +443,27 @@ class CheckedCrossEntropyLoss(nn.Module):
             ValueError: If shapes or options do not go together.
         """
         reduction = reduction_override or self.reduction
-        if self.use_mask:
-            return self.loss_weight * self._mask_loss(
-                cls_score, label, weight, avg_factor, reduction, ignore_index
-            )
         ignored = self.ignore_index if ignore_index is None else ignore_index
+        if self.use_mask:
+            if weight is None or avg_factor is not None or reduction != 'mean':
+                raise ValueError(
+                    'use_mask=True takes (pred, target, label) and means over '
+                    f'all pixels, got label={weight}, avg_factor='
+                    f'{avg_factor}, reduction={reduction!r}'
+                )
+            return self.loss_weight * checked_mask_cross_entropy(
+                cls_score,
+                label,
+                weight,
+                class_weight=self.class_weight,
+                ignore_index=ignored,
+                monitor=self.label_range,
+            )
         function = checked_cross_entropy
         if self.use_sigmoid:
             function = checked_binary_cross_entropy
-        elif label.is_floating_point():
-            function = soft_cross_entropy
-        if isinstance(cls_score, ResizedLogits) and (
-            function is not checked_cross_entropy
-        ):
-            cls_score = cls_score.dense()
+            if isinstance(cls_score, ResizedLogits):
+                cls_score = cls_score.dense()
         return self.loss_weight * function(
             cls_score,
             label,
@@ -498,32 +474,6 @@ class CheckedCrossEntropyLoss(nn.Module):
             avg_factor=avg_factor,
             denominator=self._denominator(ignore_index is not None),
             label_smoothing=self.label_smoothing,
-            monitor=self.label_range,
-        )
-
-    def _mask_loss(
-        self,
-        pred: Tensor,
-        target: Tensor,
-        label: Tensor | None,
-        avg_factor: Tensor | float | None,
-        reduction: str,
-        ignore_index: int | None,
-    ) -> Tensor:
-        if label is None or avg_factor is not None or reduction != 'mean':
-            raise ValueError(
-                'use_mask=True takes (pred, target, label) and means over '
-                f'all pixels, got label={label}, avg_factor={avg_factor}, '
-                f'reduction={reduction!r}'
-            )
-        if ignore_index is None:
-            ignore_index = self.ignore_index
-        return checked_mask_cross_entropy(
-            pred,
-            target,
-            label,
-            class_weight=self.class_weight,
-            ignore_index=ignore_index,
             monitor=self.label_range,
         )
 

@@ -27,14 +27,6 @@ KINDS = pytest.mark.parametrize(
 )
 
 
-@pytest.fixture(autouse=True)
-def _new_plans():
-    """The sizes that tests set are not those of plans made before."""
-    strips.cpu_plan.cache_clear()
-    yield
-    strips.cpu_plan.cache_clear()
-
-
 def case(source, size, dtype=torch.float64, classes=5):
     """Logits, and targets with everything that a loss can have."""
     logits = torch.randn(2, classes, *source, dtype=dtype)
@@ -74,7 +66,6 @@ def dense(logits, size, align_corners, targets):
     return loss.detach(), hits, grad
 
 
-@pytest.mark.parametrize('devices', [{'cpu'}, set()], ids=['product', 'sum'])
 @pytest.mark.parametrize('strip_bytes', [1, 20_000, 1 << 20])
 @pytest.mark.parametrize('align_corners', [False, True])
 @pytest.mark.parametrize(
@@ -82,11 +73,9 @@ def dense(logits, size, align_corners, targets):
     [((9, 70), (31, 150)), ((40, 5), (40, 9)), ((31, 80), (7, 33))],
 )
 def test_any_cut_matches_torch(
-    source, size, align_corners, strip_bytes, devices, monkeypatch
+    source, size, align_corners, strip_bytes, monkeypatch
 ):
     monkeypatch.setattr(strips, 'STRIP_BYTES', strip_bytes)
-    monkeypatch.setattr(strips, 'DEVICE_STRIP_BYTES', strip_bytes)
-    monkeypatch.setattr(strips, 'PRODUCT_DEVICES', devices)
     logits, targets = case(source, size)
     loss, hits, grad = dense(logits, size, align_corners, targets)
     given = logits.clone(), targets.label.clone()
@@ -171,7 +160,7 @@ def test_memory_is_a_fraction_of_the_resized_logits(
     shape, size, bound, kind, monkeypatch
 ):
     """A sixteenth of the pixels, so a sixteenth of a strip."""
-    monkeypatch.setattr(strips, 'STRIP_BYTES', (1 << 20) // 16)
+    monkeypatch.setattr(strips, 'STRIP_BYTES', strips.STRIP_BYTES // 16)
     logits = torch.randn(shape)
     label = torch.randint(0, shape[1], (shape[0], size, size))
     targets = PixelTargets(label, label != 3, shape[1], torch.float32)
