@@ -29,6 +29,8 @@ def _arrays(
     value: Tensor, shapes: Tensor, starts: Tensor, *others: Tensor
 ) -> list[np.ndarray]:
     """What the kernels take; levels that are not in ``value`` are refused."""
+    from ._deform_attn_kernels import SAMPLES
+
     shapes, starts = shapes.long(), starts.long()
     ends = starts + shapes.prod(1)
     if len(shapes) and (
@@ -40,12 +42,26 @@ def _arrays(
             f'value_level_start_index {starts.tolist()} ask for, got '
             f'{value.shape[1]}'
         )
-    # The pixels of a head next to each other: half the time of the kernels.
     images, pixels, heads, dims = value.shape
-    by_head = others[0].new_empty(images, heads, pixels, dims)
-    by_head.copy_(value.detach().transpose(1, 2))
+    levels, points = others[1].shape[3:]
+    if levels * points > SAMPLES:
+        raise ValueError(
+            f'sampling_locations must be at most {SAMPLES} for a query and a '
+            f'head, got {points} in each of {levels} levels; set MMEXT_OPS='
+            'pytorch for more'
+        )
+    # The pixels of a head next to each other: half the time of the kernels.
+    by_head = others[0].new_zeros(images, heads, pixels, _padded(dims))
+    by_head[..., :dims] = value.detach().transpose(1, 2)
     tensors = by_head, shapes, starts, *others
     return [tensor.detach().contiguous().numpy() for tensor in tensors]
+
+
+def _padded(dims: int) -> int:
+    """Channels of a head, filled up to what a kernel works on at once."""
+    from ._deform_attn_kernels import LANES
+
+    return -(-dims // LANES) * LANES
 
 
 @torch.library.custom_op('mmext::deform_attn', mutates_args=())
@@ -61,9 +77,11 @@ def _attend(
 
     images, _, heads, dims = value.shape
     arrays = _arrays(value, shapes, starts, location, weight)
-    out = location.new_zeros(images, location.shape[1], heads, dims)
-    run_rows(forward, [*arrays, out.numpy()], images * heads)
-    return out.flatten(2).to(value.dtype)
+    shape = images, location.shape[1], heads, _padded(dims)
+    out = location.new_zeros(shape)
+    if value.numel():
+        run_rows(forward, [*arrays, out.numpy()], images * heads)
+    return out[..., :dims].flatten(2).to(value.dtype)
 
 
 @torch.library.custom_op('mmext::deform_attn_backward', mutates_args=())
@@ -79,19 +97,16 @@ def _attend_backward(
     from ._deform_attn_kernels import backward
 
     images, pixels, heads, dims = value.shape
-    grad_out = grad_out.view(images, -1, heads, dims).to(location.dtype)
-    arrays = _arrays(value, shapes, starts, location, weight, grad_out)
-    by_head, *grads = (
-        location.new_zeros(shape)
-        for shape in (
-            (images, heads, pixels, dims),
-            location.shape,
-            weight.shape,
-        )
-    )
+    given = location.new_zeros(images, location.shape[1], heads, _padded(dims))
+    given[..., :dims] = grad_out.view(images, -1, heads, dims)
+    arrays = _arrays(value, shapes, starts, location, weight, given)
+    by_head = location.new_zeros(images, heads, pixels, given.shape[-1])
+    grads = location.new_zeros(location.shape), weight.new_zeros(weight.shape)
     arrays += [grad.numpy() for grad in (by_head, *grads)]
-    run_rows(backward, arrays, images * heads)
-    return value.new_empty(value.shape).copy_(by_head.transpose(1, 2)), *grads
+    if value.numel():
+        run_rows(backward, arrays, images * heads)
+    grad_value = value.new_empty(value.shape)
+    return grad_value.copy_(by_head[..., :dims].transpose(1, 2)), *grads
 
 
 @_attend.register_fake

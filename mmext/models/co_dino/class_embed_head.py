@@ -6,7 +6,6 @@ channels, D dimensions of the embedding space, K classes.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -335,17 +334,6 @@ class CoDINOClassEmbedHead(CoDINOHead):
         if self._mode == 'auxiliary':
             return super().classify(layer, hidden)
         return self.class_logits(hidden)
-
-    def propose(self, encoded: EncodedImage) -> Proposals:
-        """The encoder's best boxes."""
-        if self._mode == 'auxiliary':
-            return super().propose(encoded)
-        # D numbers of each of many thousand tokens would be kept for the
-        # backward pass, which only concerns the chosen ones.
-        proposals = self.transformer.propose(
-            encoded, torch.no_grad()(self.class_logits), self.reg_branches[-1]
-        )
-        return replace(proposals, scores=self.class_logits(proposals.tokens))
 
     def loss(
         self,

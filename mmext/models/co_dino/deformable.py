@@ -19,7 +19,7 @@ from mmengine.structures import InstanceData
 from torch import Tensor, nn
 
 from ...registry import MODELS
-from ...utils.tensors import smaller
+from ...utils.tensors import smaller, to_float32
 from .decoder import CoDINODecoder
 from .matching import GroundTruth, match_queries, matched_targets
 from .query_head import CoDINOHead
@@ -28,6 +28,7 @@ from .transformer import (
     EncodedImage,
     Proposals,
     box_sine_encoding,
+    encoder_proposals,
 )
 
 
@@ -105,10 +106,10 @@ class CoDeformableTransformer(CoDINOTransformer):
         and result as of :class:`~mmext.models.CoDINOTransformer`, with all
         tokens as candidates.
         """
-        scores, boxes, tokens = self._candidates(
-            encoded, cls_branch, reg_branch
-        )
-        boxes = boxes.sigmoid()
+        logits, usable = encoder_proposals(encoded)
+        tokens = self._proposing(encoded.memory, usable[..., None])
+        scores = self._scores(tokens, cls_branch)
+        boxes = (to_float32(reg_branch(tokens)) + logits).sigmoid()
         count = smaller(self.num_queries, scores.shape[1])
         index = scores[..., 0].topk(count, dim=1).indices[..., None]
         chosen = boxes.gather(1, index.expand(-1, -1, 4))

@@ -323,34 +323,42 @@ class CoDINOTransformer(BaseModule):
         Returns:
             The proposals, best first.
         """
-        scores, boxes, tokens = self._candidates(
-            encoded, cls_branch, reg_branch
+        logits, usable = encoder_proposals(encoded)
+        # All tokens are compared, but only the chosen ones are learned from.
+        with torch.no_grad():
+            tokens = self._proposing(encoded.memory, usable[..., None])
+            best = self._scores(tokens, cls_branch).max(-1).values
+        if not torch.compiler.is_compiling():
+            # PyTorch before 2.10 keeps weights that were cast without grad.
+            torch.clear_autocast_cache()
+        count = smaller(self.num_queries, best.shape[1])
+        index = best.topk(count, dim=1).indices[..., None]
+        memory, logits, usable = (
+            values.gather(1, index.expand(-1, -1, values.shape[-1]))
+            for values in (encoded.memory, logits, usable[..., None])
         )
-        count = smaller(self.num_queries, scores.shape[1])
-        index = scores.max(-1).values.topk(count, dim=1).indices[..., None]
-        scores = scores.gather(1, index.expand(-1, -1, scores.shape[-1]))
-        boxes = boxes.gather(1, index.expand(-1, -1, 4)).sigmoid()
-        tokens = tokens.gather(1, index.expand(-1, -1, tokens.shape[-1]))
+        tokens = self._proposing(memory, usable)
+        boxes = (to_float32(reg_branch(tokens)) + logits).sigmoid()
+        scores = self._scores(tokens, cls_branch)
         return Proposals(scores, boxes, boxes.detach(), tokens)
 
-    def _candidates(
-        self,
-        encoded: EncodedImage,
-        cls_branch: Callable[[Tensor], Tensor],
-        reg_branch: Callable[[Tensor], Tensor],
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Of all tokens scores, box logits, and what the branches see."""
-        logits, usable = encoder_proposals(encoded)
-        tokens = self.enc_output_norm(
-            self.enc_output(
-                encoded.memory.masked_fill(~usable[..., None], 0.0)
-            )
+    def _proposing(self, memory: Tensor, usable: Tensor) -> Tensor:
+        """What the branches see of tokens ``(B, S, C)``.
+
+        ``usable``: ``(B, S, 1)`` bool, whether a token may propose.
+        """
+        return self.enc_output_norm(
+            self.enc_output(memory.masked_fill(~usable, 0.0))
         )
+
+    def _scores(
+        self, tokens: Tensor, cls_branch: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        """Class logits, under autocast in float32."""
         with float32_region(tokens):
             # In half precision, many tokens would have the same score.
             autocast = tokens.dtype != self.enc_output.weight.dtype
-            scores = cls_branch(to_float32(tokens) if autocast else tokens)
-        return scores, to_float32(reg_branch(tokens)) + logits, tokens
+            return cls_branch(to_float32(tokens) if autocast else tokens)
 
     def matching_queries(self, references: Tensor) -> Tensor:
         """The learned queries ``(B, Q, C)`` of references ``(B, Q, 4)``."""
