@@ -451,7 +451,7 @@ class RankWatch:
             since = now if since is None else since
             saving = self.own.phase == CHECKPOINT
             if now - since > (_CHECKPOINT_GRACE_S if saving else _GRACE_S):
-                self._end(f'{reason}{self.report()}')
+                self._end(f'{reason}{self.report()}'.removesuffix(': '))
 
     def _reason_to_end(self) -> str | None:
         """Why this process cannot go on; '' where other ranks are lost."""

@@ -194,8 +194,9 @@ class AtomicCheckpointHook(CheckpointHook):
         late = _LateRemovals(self.file_backend)
         with patch.object(self, 'file_backend', late):
             super()._save_best_checkpoint(runner, plain)
-        best = [self.best_ckpt_path]
-        if len(self.key_indicators) > 1:
+        if len(self.key_indicators) == 1:
+            best = [self.best_ckpt_path]
+        else:
             best = self.best_ckpt_path_dict.values()
         for path in late.paths if is_main_process() else ():
             # A validation that is done again writes the same name.
