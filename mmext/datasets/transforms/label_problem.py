@@ -57,11 +57,6 @@ class LabelProblem:
     count: int = 1
     rule: str = ''
 
-    @property
-    def is_repairable(self) -> bool:
-        """Whether the wrong pixels can be ignored, the others staying."""
-        return self.rule == 'SEG001'
-
 
 class LabelError(ValueError):
     """The labels of a sample are not what the training needs.
@@ -179,19 +174,7 @@ class Tally:
 
 
 def tally(entries: Iterable[JournalEntry]) -> dict[tuple[str, str], Tally]:
-    """Sum entries up.
-
-    Args:
-        entries: In any number.
-
-    Returns:
-        For each action and file, in the order in which they first occur.
-
-    Examples:
-        >>> entry = JournalEntry('ignored', 'a.png', 3)
-        >>> tally([entry, entry])[('ignored', 'a.png')].pixels
-        6
-    """
+    """Sum up by action and file, in the order in which they first occur."""
     tallies: dict[tuple[str, str], Tally] = {}
     for entry in entries:
         one = tallies.setdefault(
@@ -209,8 +192,6 @@ class LabelJournal:
     machine, and removed when the process that made the journal ends; what
     nobody has read until then is summed up on stderr.
 
-    Attributes:
-        path: Of the file.
     """
 
     def __init__(self) -> None:
@@ -219,11 +200,7 @@ class LabelJournal:
         _own[self.path] = os.getpid()
 
     def append(self, entry: JournalEntry) -> None:
-        """Add an entry. Waits for others that write or read.
-
-        Args:
-            entry: What has happened.
-        """
+        """Add an entry. Waits for others that write or read."""
         line = json.dumps(vars(entry)) + '\n'
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
         with open(os.open(self.path, flags, 0o600), 'ab') as file:
@@ -231,11 +208,7 @@ class LabelJournal:
             file.write(line.encode())
 
     def drain(self) -> list[JournalEntry]:
-        """Take all entries out.
-
-        Returns:
-            In the order in which they were written.
-        """
+        """Take all entries out, in the order in which they were written."""
         return _drain(self.path)
 
 

@@ -140,23 +140,6 @@ class CheckpointedForward:
         return _Region(self, (args, kwargs)).run()
 
 
-def num_checkpointed(with_cp: bool | int, num_layers: int, name: str) -> int:
-    """Number of leading layers that ``with_cp`` asks to checkpoint."""
-    if isinstance(with_cp, bool):
-        return num_layers if with_cp else 0
-    if not isinstance(with_cp, int):
-        raise TypeError(
-            f'{name}.with_cp must be a bool or a number of layers, '
-            f'got {with_cp!r}'
-        )
-    if not 0 <= with_cp <= num_layers:
-        raise ValueError(
-            f'{name}.with_cp must be a bool or in [0, {num_layers}], '
-            f'got {with_cp}; use False or 0 for no checkpointing'
-        )
-    return with_cp
-
-
 def is_checkpointed(module: nn.Module) -> bool:
     """Whether :func:`checkpoint_module` was applied to ``module``."""
     return isinstance(module.__dict__.get('forward'), CheckpointedForward)
@@ -188,7 +171,7 @@ def checkpoint_modules(
 
     Args:
         modules: Layers or blocks in the order in which they run.
-        with_cp: See :func:`num_checkpointed`.
+        with_cp: How many; True for all.
         name: What the modules belong to, for the error message.
 
     Returns:
@@ -206,7 +189,17 @@ def checkpoint_modules(
         >>> [is_checkpointed(layer) for layer in layers]
         [True, False]
     """
-    count = num_checkpointed(with_cp, len(modules), name)
+    if not isinstance(with_cp, int):
+        raise TypeError(
+            f'{name}.with_cp must be a bool or a number of layers, '
+            f'got {with_cp!r}'
+        )
+    count = len(modules) if with_cp is True else int(with_cp)
+    if not 0 <= count <= len(modules):
+        raise ValueError(
+            f'{name}.with_cp must be a bool or in [0, {len(modules)}], '
+            f'got {with_cp}; use False or 0 for no checkpointing'
+        )
     for module in modules[:count]:
         checkpoint_module(module)
     return count

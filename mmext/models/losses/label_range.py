@@ -239,8 +239,6 @@ def find_out_of_range(
     low, high = (int(value) for value in label.aminmax())
     if low >= 0 and high < num_classes:
         return None
-    if not out_of_range(label, num_classes, ignore_index).any():
-        return None
     facts = LabelReport(
         name=name,
         num_classes=num_classes,
@@ -248,7 +246,8 @@ def find_out_of_range(
         last_label=num_classes - 1,
         batch=BatchContext(paths=paths, masks=masks),
     )
-    return make_report(label.detach(), facts)
+    report = make_report(label.detach(), facts)
+    return report if report.num_bad else None
 
 
 POLICIES = ('raise', 'ignore')
@@ -298,11 +297,6 @@ def set_current_batch(
     _batch = BatchContext(iteration, tuple(paths), rank, tuple(masks))
 
 
-def current_batch() -> BatchContext:
-    """The batch of the last call of :func:`set_current_batch`."""
-    return _batch
-
-
 def valid_labels(
     label: Tensor, num_classes: int, ignore_index: int | None
 ) -> Tensor:
@@ -346,23 +340,9 @@ def valid_labels(
 
 
 def out_of_range(
-    label: Tensor, num_classes: int, ignore_index: int | None
+    label: Tensor, valid: Tensor, ignore_index: int | None
 ) -> Tensor:
-    """Mask of the labels that are neither a class nor ignored.
-
-    Arguments, shape and errors are those of :func:`valid_labels`.
-
-    Examples:
-        >>> label = torch.tensor([0, 2, 3, 255], dtype=torch.uint8)
-        >>> out_of_range(label, 3, 255).tolist()
-        [False, False, True, False]
-    """
-    return _neither(
-        label, valid_labels(label, num_classes, ignore_index), ignore_index
-    )
-
-
-def _neither(label: Tensor, valid: Tensor, ignore_index: int | None) -> Tensor:
+    """Mask of the labels that are not valid, and not ignored either."""
     limits = torch.iinfo(label.dtype)
     bad = ~valid
     if ignore_index is not None and limits.min <= ignore_index <= limits.max:
@@ -480,7 +460,7 @@ class LabelRangeMonitor:
         """
         count = num_classes + background
         valid = valid_labels(label, count, ignore_index)
-        bad = _neither(label, valid, ignore_index)
+        bad = out_of_range(label, valid, ignore_index)
         self._look(label, bad, None, num_classes, ignore_index, count - 1)
         return valid
 

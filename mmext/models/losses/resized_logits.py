@@ -27,17 +27,6 @@ from ._resized_cross_entropy import (
 from ._triton_cross_entropy import can_use_triton, triton_cross_entropy
 from .reduction import check_smoothing
 
-_INTEGER = {
-    torch.uint8,
-    torch.int8,
-    torch.int16,
-    torch.int32,
-    torch.int64,
-    torch.uint16,
-    torch.uint32,
-    torch.uint64,
-}
-
 
 class ResizedLogits:
     """Logits ``(N, C, h, w)`` that stand for their resize to ``(H, W)``.
@@ -184,8 +173,8 @@ class ResizedLogits:
             the backward pass, which raises RuntimeError with
             ``create_graph=True``.
         """
-        self._check(label, valid)
-        self._check_weights(class_weight, weight, label_smoothing)
+        self._check(label, valid, class_weight, weight)
+        check_smoothing(label_smoothing)
         if class_weight is not None:
             class_weight = class_weight.to(wide_type(self.logits))
         targets = self._targets(
@@ -235,59 +224,49 @@ class ResizedLogits:
             label, valid, self.num_classes, wide_type(self.logits), *terms
         )
 
-    def _check(self, label: Tensor, valid: Tensor) -> None:
+    def _check(
+        self,
+        label: Tensor,
+        valid: Tensor,
+        class_weight: Tensor | None = None,
+        weight: Tensor | None = None,
+    ) -> None:
         if self.num_classes == 1:
             raise ValueError(
                 'logits must have at least 2 classes, got 1: the softmax of '
                 'one class is 1 whatever its logit; use a sigmoid loss'
             )
-        if label.dtype not in _INTEGER:
+        is_integer = not (label.is_floating_point() or label.is_complex())
+        if not is_integer or label.dtype == torch.bool:
             raise TypeError(
                 f'label must have an integer dtype, got {label.dtype}'
             )
         if valid.dtype != torch.bool:
             raise TypeError(f'valid must be bool, got {valid.dtype}')
-        self._check_map('label', label)
-        self._check_map('valid', valid)
-
-    def _check_map(self, name: str, tensor: Tensor) -> None:
-        self._check_tensor(name, tensor, (len(self.logits), *self.size))
-
-    def _check_tensor(
-        self, name: str, tensor: Tensor, shape: tuple[int, ...]
-    ) -> None:
-        if tuple(tensor.shape) != shape:
-            raise ValueError(
-                f'{name} must have the shape {shape}, '
-                f'got {tuple(tensor.shape)}'
-            )
-        if tensor.device != self.device:
-            raise ValueError(
-                f'{name} must be on {self.device} as the logits, '
-                f'got {tensor.device}'
-            )
-
-    def _check_weights(
-        self,
-        class_weight: Tensor | None,
-        weight: Tensor | None,
-        label_smoothing: float,
-    ) -> None:
-        if class_weight is not None:
-            shape = (self.num_classes,)
-            self._check_tensor('class_weight', class_weight, shape)
-        if weight is not None:
-            self._check_map('weight', weight)
-        for name, tensor in (
-            ('class_weight', class_weight),
-            ('weight', weight),
+        pixels = (len(self.logits), *self.size)
+        for name, tensor, shape in (
+            ('label', label, pixels),
+            ('valid', valid, pixels),
+            ('class_weight', class_weight, (self.num_classes,)),
+            ('weight', weight, pixels),
         ):
-            if tensor is not None and tensor.requires_grad:
+            if tensor is None:
+                continue
+            if tuple(tensor.shape) != shape:
+                raise ValueError(
+                    f'{name} must have the shape {shape}, '
+                    f'got {tuple(tensor.shape)}'
+                )
+            if tensor.device != self.device:
+                raise ValueError(
+                    f'{name} must be on {self.device} as the logits, '
+                    f'got {tensor.device}'
+                )
+            if tensor.requires_grad:
                 raise ValueError(
                     f'{name} must not require a gradient, it would get none; '
                     'multiply the result of nll() for that'
                 )
-        check_smoothing(label_smoothing)
 
 
 @cache

@@ -5,7 +5,7 @@ own ``forward``, and hooks record the maps, so that frozen stages,
 ``norm_eval``, checkpointing and stems work as in the host.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -20,8 +20,7 @@ from .model import TaskFeatures
 class Architecture(BaseModule):
     """Base class: turns inputs into features for each task.
 
-    A subclass writes :meth:`forward` and ``out_channels``, and
-    :meth:`shared_modules` where it has modules that several tasks use.
+    A subclass writes :meth:`forward` and ``out_channels``.
 
     Args:
         backbone: The module that all tasks share. It belongs to the model:
@@ -56,22 +55,6 @@ class Architecture(BaseModule):
         backbone's, or that of the autocast.
         """
         raise NotImplementedError
-
-    def shared_modules(self) -> Iterable[nn.Module]:
-        """Modules of the architecture that several tasks use."""
-        return ()
-
-    def shared_parameters(self) -> list[nn.Parameter]:
-        """Parameters that several tasks train, the backbone's first.
-
-        Frozen ones are left out.
-        """
-        return [
-            parameter
-            for module in (self.backbone, *self.shared_modules())
-            for parameter in module.parameters()
-            if parameter.requires_grad
-        ]
 
 
 @MODELS.register_module()

@@ -290,10 +290,6 @@ class Mixture(Architecture):
                 'for vectors (N, C)'
             )
 
-    def shared_modules(self) -> Iterable[nn.Module]:
-        """The experts that all tasks use."""
-        return (self.shared_experts,)
-
 
 @MODELS.register_module()
 class MMoE(Mixture):

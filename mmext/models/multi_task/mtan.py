@@ -1,7 +1,7 @@
 """MTAN: an attention network for each task on the stages of one backbone."""
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -113,11 +113,6 @@ class MTAN(Architecture):
                 attended.append(attention[task](seen) * after)
             features[task] = tuple(attended[i] for i in self.out_indices)
         return TaskFeatures(features)
-
-    def shared_modules(self) -> Iterable[nn.Module]:
-        """The shared blocks, without norms that belong to one task."""
-        for block in self.blocks:
-            yield block.convs if self.task_norm else block
 
 
 def _attention(

@@ -44,8 +44,9 @@ def test_matches_python_numbers(dtype, num_classes, ignore):
     values = label.tolist()
     valid = [0 <= v < num_classes and v != ignore for v in values]
     bad = [not 0 <= v < num_classes and v != ignore for v in values]
-    assert valid_labels(label, num_classes, ignore).tolist() == valid
-    assert out_of_range(label, num_classes, ignore).tolist() == bad
+    mask = valid_labels(label, num_classes, ignore)
+    assert mask.tolist() == valid
+    assert out_of_range(label, mask, ignore).tolist() == bad
 
 
 @pytest.mark.parametrize('dtype', [torch.float32, torch.bool])

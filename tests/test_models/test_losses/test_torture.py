@@ -16,13 +16,18 @@ from mmext.models.losses import (
     LabelRangeError,
     ResizedLogits,
 )
-from mmext.models.losses.label_range import out_of_range
 
 LABELS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 LOGITS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 ODD = (-1, -100, 1, 2, 11, 18, 19, 33, 127, 128, 200, 254, 255)
 HUGE = (-(2**62), -(2**31), 2**31, 2**62)
 NUM_CLASSES = 5
+
+
+def out_of_range(label, num_classes, ignore):
+    label = label.long()
+    wrong = (label < 0) | (label >= num_classes)
+    return wrong if ignore is None else wrong & (label != ignore)
 
 
 def random_label(dtype: torch.dtype, shape: tuple) -> torch.Tensor:

@@ -264,19 +264,8 @@ def test_own_norms_of_the_tasks():
     assert list(norms) == list(TASKS)
     means = [norms[task].running_mean for task in TASKS]
     assert not torch.equal(means[0], means[1])
-    shared = {id(p) for p in model.shared_parameters()}
-    assert id(norms['seg'].weight) not in shared
-    assert id(model.blocks[0].convs[0].weight) in shared
 
 
-def test_what_is_shared():
-    net = backbone(frozen_stages=1)
-    model = architecture('MTAN', net)
-    shared = {id(p) for p in model.shared_parameters()}
-    assert shared == {
-        id(p)
-        for p in [*net.parameters(), *model.blocks.parameters()]
-        if p.requires_grad
-    }
-    assert not shared & {id(p) for p in net.layer1.parameters()}
+def test_the_backbone_belongs_to_the_model():
+    model = architecture('MTAN', backbone())
     assert not any('backbone' in name for name in model.state_dict())
