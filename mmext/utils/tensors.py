@@ -6,8 +6,8 @@ ONNX exporter that is built on it as a tensor. ``min`` and ``torch.tensor``
 would fix either to the size of the example.
 """
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -72,6 +72,19 @@ def float32_region(tensor: Tensor) -> AbstractContextManager:
     if tensor.is_meta or not torch.is_autocast_enabled(kind):
         return nullcontext()
     return torch.autocast(device_type=kind, enabled=False)
+
+
+@contextmanager
+def forgotten() -> Iterator[None]:
+    """Context of results that are only compared: without gradients.
+
+    The same weights may be used with gradients after it: what autocast has
+    kept of them has none, before PyTorch 2.10.
+    """
+    with torch.no_grad():
+        yield
+    if not torch.compiler.is_compiling():
+        torch.clear_autocast_cache()
 
 
 def to_float32(value: Any) -> Any:

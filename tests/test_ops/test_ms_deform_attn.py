@@ -211,6 +211,31 @@ def test_levels_beyond_the_pixels_are_refused(backend):
 
 
 @pytest.mark.parametrize('backend', ['numba'], indirect=True)
+@pytest.mark.parametrize(
+    ('dims', 'points', 'queries'), [(32, 2, 700), (40, 107, 3)]
+)
+def test_any_number_of_channels_and_samples(dims, points, queries):
+    """More than one vector of channels, more than one table of samples."""
+    inputs = {
+        'value': torch.randn(2, 62, 2, dims),
+        'location': torch.rand(2, queries, 2, 3, points, 2) * 1.6 - 0.3,
+        'weight': torch.rand(2, queries, 2, 3, points),
+    }
+    # At most 320 samples of a query: 321 are refused.
+    if points == 107:
+        with pytest.raises(ValueError, match='must be at most 320'):
+            attend_on_cpu(**inputs)
+        inputs = {
+            'value': inputs['value'],
+            'location': inputs['location'][..., :106, :],
+            'weight': inputs['weight'][..., :106],
+        }
+    actual = values_and_grads(attend_on_cpu, inputs)
+    expected = values_and_grads(mmcv_attend, inputs)
+    assert_same(actual, expected, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize('backend', ['numba'], indirect=True)
 def test_export():
     """The operator is one node of a graph."""
     inputs = make_inputs()

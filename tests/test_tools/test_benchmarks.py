@@ -113,6 +113,17 @@ class TestCoDino:
             tool.measure(contest, CPU, 1)
 
 
+def test_profile_of_parts(capsys):
+    """Each part has a time, and those of the model a limit."""
+    argv = [*SMALL_STEP[:2], '--height', '64', '--width', '96']
+    assert load('co_dino_profile').main(argv) == 0
+    out = capsys.readouterr().out
+    for part in ('encoder, ffns', 'decoder, attentions', 'RPN', 'ATSS'):
+        assert f'{part} ' in out
+    assert 'post-processing' in out
+    assert 'optimizer' in out
+
+
 class TestCoDinoStep:
     @pytest.fixture
     def tool(self):

@@ -3,10 +3,10 @@
 Each part beside its limit: the operations of its matrix products and
 convolutions at the rate of a large matrix product, which is measured first,
 and the bytes that its other operators read and write at the rate of a copy.
-An operator has the larger of both; a part has the sum. ``factor`` is the time
-divided by the limit. What runs in the backward pass counts for the part whose
-forward pass it is of. Kernels that PyTorch does not see have a time, and the
-bytes of their tensors as a limit.
+An operator has one of both; a part has the sum. ``factor`` is the time divided
+by the limit, ``kept`` are MiB for the backward pass, whose time counts for the
+part whose forward pass it is of. Kernels that PyTorch does not see have a
+time, and the bytes of their tensors as a limit.
 """
 
 import argparse
@@ -46,9 +46,11 @@ FUNCTIONS = (
     (query_head, 'box_losses', 'losses'),
     (query_head, 'image_detections', 'post-processing'),
     (query_head, 'select_detections', 'post-processing'),
+    (region_proposals, '_predict', 'RPN'),
     (region_proposals, '_losses', 'RPN, losses'),
     (region_proposals, '_propose', 'RPN, proposals'),
 )
+COLUMNS = '', 's', 'share', 'TFLOP', 'GiB', 'limit, s', 'factor', 'kept'
 VIEWS = ('view', 'expand', 'transpose', 'permute', 'detach', 't', 'split')
 
 
@@ -72,7 +74,6 @@ def make_parser() -> argparse.ArgumentParser:
         choices=('step', 'prediction'),
         default=('step', 'prediction'),
     )
-    add('--operators', type=int, default=0, metavar='N', help='of each part')
     return parser
 
 
@@ -97,34 +98,27 @@ def measured_rates(dtype: torch.dtype) -> tuple[float, float]:
 
 
 class Parts(TorchDispatchMode):
-    """Gives what runs to the part that it belongs to.
-
-    Attributes:
-        seconds: Of processor time, by part and operator.
-        operations: Of matrix products and convolutions, the same.
-        bytes: Read and written by all others, the same.
-    """
+    """Processor time, operations and bytes of each part."""
 
     def __init__(self) -> None:
         super().__init__()
         self.seconds: dict = defaultdict(float)
         self.operations: dict = defaultdict(float)
         self.bytes: dict = defaultdict(float)
-        self.backward = False
         self._stack = [OTHER]
         self._last = time.process_time()
-        self._now = (OTHER, '')
+        self._now = OTHER
         # Nodes of autograd have numbers that rise: first of a part, part.
         self._numbers, self._owners = [0], [OTHER]
 
-    def _clock(self, into: tuple[str, str]) -> None:
+    def _clock(self, into: str) -> None:
         now = time.process_time()
         self.seconds[self._now] += now - self._last
         self._last, self._now = now, into
 
     def _mark(self) -> None:
         part = self._stack[-1]
-        self._clock((part, 'Python'))
+        self._clock(part)
         self._numbers.append(torch._C._autograd._get_sequence_nr())
         self._owners.append(part)
 
@@ -150,7 +144,7 @@ class Parts(TorchDispatchMode):
             return self._stack[-1]
         number = node._sequence_nr()
         if number > self._numbers[-1]:  # it adds up a gradient
-            return self._now[0]
+            return self._now
         return self._owners[bisect_right(self._numbers, number) - 1]
 
     def __torch_dispatch__(
@@ -159,25 +153,20 @@ class Parts(TorchDispatchMode):
         """Run an operator and note what it took."""
         kwargs = kwargs or {}
         packet = func._overloadpacket
-        key = self._owner(), str(packet).removeprefix('aten.')
-        self._clock(key)
+        part = self._owner()
+        self._clock(part)
         result = func(*args, **kwargs)
         if packet in flop_registry:
-            self.operations[key] += flop_registry[packet](
+            self.operations[part] += flop_registry[packet](
                 *args, **kwargs, out_val=result
             )
-        elif key[1] not in VIEWS:
-            self.bytes[key] += sum(
+        elif packet.__name__ not in VIEWS:
+            self.bytes[part] += sum(
                 value.numel() * value.element_size()
                 for value in tree_leaves((args, kwargs, result))
                 if isinstance(value, Tensor)
             )
-        self._clock((key[0], 'Python'))
         return result
-
-    def stop(self) -> None:
-        """Give the last bit of time to its part."""
-        self._clock((OTHER, ''))
 
 
 class KeptBytes(SavedBytes):
@@ -232,7 +221,7 @@ def watch(parts: Parts, model: nn.Module, stack: ExitStack) -> None:
                 stack.enter_context(mock.patch.object(module, method, run))
     transformer = model.query_head.transformer
     for owner, method, name in (
-        (transformer, '_candidates', 'proposals'),
+        (transformer, 'propose', 'proposals'),
         (model.query_head, 'dn_generator', 'denoising'),
         (transformer, 'decode', 'decoder, rest'),
         (transformer, 'encode', 'encoder, rest'),
@@ -266,7 +255,7 @@ def profile(side: Side, what: str) -> tuple[Parts, dict[str, int]]:
             if what == 'step':
                 with parts.part('optimizer'):
                     side.optimizer()
-        parts.stop()
+        parts._clock(OTHER)
     return parts, kept.kept
 
 
@@ -278,55 +267,32 @@ def show(
     what: str,
 ) -> None:
     """Print the table of a run."""
-    threads = torch.get_num_threads()
-    totals: dict = defaultdict(lambda: [0.0, 0.0, 0.0, 0.0])
-    rows: dict = defaultdict(list)
-    for key, seconds in parts.seconds.items():
-        operations, moved = parts.operations[key], parts.bytes[key]
+    rows = {}
+    for part, seconds in parts.seconds.items():
+        operations, moved = parts.operations[part], parts.bytes[part]
         limit = operations / rates[0] + moved / rates[1]
-        row = [seconds / threads, operations, moved, limit]
-        totals[key[0]] = [a + b for a, b in zip(totals[key[0]], row)]
-        totals['all'] = [a + b for a, b in zip(totals['all'], row)]
-        rows[key[0]].append((row, key[1]))
+        seconds /= torch.get_num_threads()
+        rows[part] = seconds, operations, moved, limit, kept.get(part, 0)
+    total = [sum(column) for column in zip(*rows.values())]
     table = Table(
         title=f'{what} of {args.config.stem}, {args.height} x {args.width}: '
         f'{rates[0] / 1e9:.0f} GFLOP/s, {rates[1] / 2**30:.1f} GiB/s'
     )
-    for title in (
-        '',
-        's',
-        'share',
-        'TFLOP',
-        'GiB',
-        'limit, s',
-        'factor',
-        'kept',
-    ):
+    for title in COLUMNS:
         table.add_column(title, justify='right' if title else 'left')
-
-    def add(name: str, row: Sequence[float], bytes_kept: int = 0) -> None:
-        seconds, operations, moved, limit = row
+    ordered = sorted(rows.items(), key=lambda item: -item[1][0])
+    for part, row in [('all', total), *ordered]:
+        seconds, operations, moved, limit, kept_bytes = row
         table.add_row(
-            name,
+            part,
             f'{seconds:.2f}',
-            f'{seconds / totals["all"][0]:.1%}',
+            f'{seconds / total[0]:.1%}',
             f'{operations / 1e12:.3f}',
             f'{moved / 2**30:.1f}',
             f'{limit:.2f}',
             f'{seconds / limit:.1f}' if limit > 1e-3 else '',
-            f'{bytes_kept / 2**20:.0f}',
+            f'{kept_bytes / 2**20:.0f}',
         )
-
-    for name, total in sorted(totals.items(), key=lambda item: -item[1][0]):
-        add(
-            name,
-            total,
-            sum(kept.values()) if name == 'all' else kept.get(name, 0),
-        )
-        for row, operator in sorted(rows[name], reverse=True)[
-            : args.operators
-        ]:
-            add(f'  {operator}', row)
     Console(width=110).print(table)
 
 

@@ -5,12 +5,17 @@ heads, L levels, P points.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
+import torch
+import torch.nn.functional as F
 from mmcv.ops import MultiScaleDeformableAttention
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from ...ops import multi_scale_deform_attn
 from ...utils.tensors import float32_region, to_float32
+from .feed_forward import is_plain
 
 
 class DeformableAttention(MultiScaleDeformableAttention):
@@ -84,7 +89,6 @@ class DeformableAttention(MultiScaleDeformableAttention):
         if padding_mask is not None:
             values = values.masked_fill(padding_mask[..., None], 0.0)
         values = values.view(batch, value.shape[1], self.num_heads, -1)
-        located = query + query_pos
         shape = (
             batch,
             num_queries,
@@ -92,13 +96,9 @@ class DeformableAttention(MultiScaleDeformableAttention):
             self.num_levels,
             self.num_points,
         )
-        weights = self.attention_weights(located).view(shape)
+        offsets, weights = self._offsets_and_weights(query, query_pos)
+        offsets, weights = offsets.view(*shape, 2), weights.view(shape)
         with float32_region(query):
-            # A large box is hundreds of pixels wide and scales its offsets:
-            # in half precision they would be off by a good part of a pixel.
-            offsets = self.sampling_offsets(
-                located.to(self.sampling_offsets.weight.dtype)
-            ).view(*shape, 2)
             locations = self._locations(
                 *to_float32((offsets, reference_points)), spatial_shapes
             )
@@ -113,6 +113,32 @@ class DeformableAttention(MultiScaleDeformableAttention):
             )
         output = self.output_proj(output.to(values.dtype))
         return self.dropout(output) + query
+
+    def _offsets_and_weights(
+        self, query: Tensor, query_pos: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """What the query and its position give, each ``(B, N, ...)``."""
+        layers = self.sampling_offsets, self.attention_weights
+        if (
+            query.device.type == 'cpu'
+            and query.shape == query_pos.shape
+            and query.dtype == query_pos.dtype == layers[0].weight.dtype
+            and not torch.is_autocast_enabled('cpu')
+            and not torch.compiler.is_compiling()
+            and not torch.jit.is_tracing()
+            and all(is_plain(layer) for layer in layers)
+        ):
+            parameters = [(layer.weight, layer.bias) for layer in layers]
+            return _OfSum.apply(query, query_pos, *sum(parameters, ()))
+        located = query + query_pos
+        weights = self.attention_weights(located)
+        with float32_region(query):
+            # A large box is hundreds of pixels wide and scales its offsets:
+            # in half precision they would be off by a good part of a pixel.
+            offsets = self.sampling_offsets(
+                located.to(self.sampling_offsets.weight.dtype)
+            )
+        return offsets, weights
 
     def _locations(
         self, offsets: Tensor, reference_points: Tensor, spatial_shapes: Tensor
@@ -129,3 +155,42 @@ class DeformableAttention(MultiScaleDeformableAttention):
         # Offsets are in halves of the box, divided among the points.
         extent = at[..., 2:] * (0.5 / self.num_points)
         return centre + offsets * extent.expand(shape).contiguous()
+
+
+class _OfSum(torch.autograd.Function):
+    """Two linear layers of the sum of two tensors, which is not kept.
+
+    Both are kept anyway, one of them for all layers of the encoder.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        one: Tensor,
+        other: Tensor,
+        *parameters: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(one, other, *parameters[::2])
+        total = one + other
+        return F.linear(total, *parameters[:2]), F.linear(
+            total, *parameters[2:]
+        )
+
+    @staticmethod
+    @once_differentiable
+    def backward(
+        ctx: Any, grad: Tensor, second_grad: Tensor
+    ) -> tuple[Tensor, ...]:
+        one, other, weight, second_weight = ctx.saved_tensors
+        total = (one + other).flatten(0, -2)
+        grad, second_grad = grad.flatten(0, -2), second_grad.flatten(0, -2)
+        grad_total = (grad @ weight).addmm_(second_grad, second_weight)
+        grad_total = grad_total.view(one.shape)
+        return (
+            grad_total,
+            grad_total,
+            grad.t() @ total,
+            grad.sum(0),
+            second_grad.t() @ total,
+            second_grad.sum(0),
+        )

@@ -64,12 +64,12 @@ class FeedForward(FFN):
             and not torch.compiler.is_compiling()
             and not torch.jit.is_tracing()
             and all(
-                _is_plain(layer) for layer in (*layers, *self.layers[0][1:])
+                is_plain(layer) for layer in (*layers, *self.layers[0][1:])
             )
         )
 
 
-def _is_plain(layer: nn.Module) -> bool:
+def is_plain(layer: nn.Module) -> bool:
     """Whether calling a layer does nothing but the arithmetic of its class."""
     hooks = (
         layer._forward_hooks,
@@ -78,7 +78,9 @@ def _is_plain(layer: nn.Module) -> bool:
         layer._backward_pre_hooks,
     )
     # A subclass may do anything.
-    return type(layer) in (Linear, nn.ReLU, nn.Dropout) and not any(hooks)
+    return type(layer) in (Linear, nn.Linear, nn.ReLU, nn.Dropout) and not any(
+        hooks
+    )
 
 
 class _InParts(torch.autograd.Function):

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from mmcv.ops import batched_nms
 from mmdet.models.dense_heads import RPNHead
 from mmdet.models.losses import CrossEntropyLoss
@@ -18,9 +19,14 @@ from mmdet.structures import DetDataSample
 from mmengine.structures import InstanceData
 from torch import Tensor, nn
 
-from ...utils.tensors import float32_region, to_float32
+from ...utils.tensors import (
+    float32_region,
+    forgotten,
+    to_float32,
+)
 from .anchors import (
     AnchorGrid,
+    Samples,
     anchor_grid,
     assign_max_iou,
     assigns_plainly,
@@ -96,11 +102,14 @@ def propose_and_learn(
         ``loss_rpn_bbox``, each a list with one scalar per level, divided by
         the number of samples of the batch.
     """
-    outs = to_float32(head(feats))
-    with float32_region(feats[0]):
-        if not _is_plain(head):
+    if not _is_plain(head):
+        outs = to_float32(head(feats))
+        with float32_region(feats[0]):
             return _as_mmdet(head, outs, samples, cfg)
-        scores, deltas = outs
+    # Of all anchors, no more than their boxes; few are learned from.
+    with forgotten():
+        scores, deltas = to_float32(head(feats))
+    with float32_region(feats[0]):
         device = scores[0].device
         grid = anchor_grid(
             head,
@@ -118,16 +127,13 @@ def propose_and_learn(
             ],
             1,
         )
-        losses = _losses(head, grid, scores, deltas, samples)
         proposals = _propose(
-            head,
-            grid,
-            scores.detach(),
-            deltas.detach(),
-            image_scales(samples, device),
-            cfg,
+            head, grid, scores, deltas, image_scales(samples, device), cfg
         )
-        return proposals, losses
+        drawn, targets = _draw(head, grid, samples)
+    scores, deltas = to_float32(_predict(head, feats, drawn.index))
+    with float32_region(feats[0]):
+        return proposals, _losses(head, grid, scores, deltas, drawn, targets)
 
 
 def _is_plain(head: nn.Module) -> bool:
@@ -138,6 +144,10 @@ def _is_plain(head: nn.Module) -> bool:
         and type(head.loss_cls) is CrossEntropyLoss
         and type(head.bbox_coder) is DeltaXYWHBBoxCoder
         and not head.reg_decoded_bbox
+        and all(
+            type(layer) is nn.Conv2d
+            for layer in (head.rpn_conv, head.rpn_cls, head.rpn_reg)
+        )
         and assigns_plainly(head, head.assigner, head.sampler)
     )
 
@@ -159,14 +169,10 @@ def _as_mmdet(
     return _padded(proposals), losses
 
 
-def _losses(
-    head: RPNHead,
-    grid: AnchorGrid,
-    scores: Tensor,
-    deltas: Tensor,
-    samples: Sequence[DetDataSample],
-) -> dict[str, list[Tensor]]:
-    """Losses of the anchors that are drawn; scores ``(B, N)``."""
+def _draw(
+    head: RPNHead, grid: AnchorGrid, samples: Sequence[DetDataSample]
+) -> tuple[Samples, Tensor]:
+    """Anchors to learn from, ``(B, S)``, and boxes ``(B, S, 4)``."""
     drawn, targets = [], []
     for i, sample in enumerate(samples):
         boxes = to_float32(sample.gt_instances.bboxes)
@@ -177,9 +183,71 @@ def _losses(
         # A row of its own for an image without boxes.
         boxes = torch.cat((boxes, boxes.new_zeros((1, 4))))
         targets.append(boxes[assigned[drawn[-1].index].clamp(min=0)])
-    index, positive, real = (torch.stack(part) for part in zip(*drawn))
+    return Samples(*map(torch.stack, zip(*drawn))), torch.stack(targets)
+
+
+def _predict(
+    head: RPNHead, feats: Sequence[Tensor], index: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Scores ``(B, S)`` and deltas ``(B, S, 4)`` of some anchors alone.
+
+    As the convolutions of the head give them. ``index``: ``(B, S)``, which
+    anchors.
+    """
+    anchors = head.num_base_priors
+    cell, anchor = index // anchors, index % anchors
+    height = width = first = torch.zeros_like(cell)
+    start = 0
+    for feat in feats:
+        rows, columns = feat.shape[-2:]
+        height, width, first = (
+            torch.where(cell >= start, new, old)
+            for new, old in ((rows, height), (columns, width), (start, first))
+        )
+        start += rows * columns
+    height, width, first = (
+        item[..., None, None] for item in (height, width, first)
+    )
+    # The nine pixels that the kernel sees, 0 beyond the edges.
+    place = cell[..., None, None] - first
+    steps = torch.arange(-1, 2, device=index.device)
+    y, x = place // width + steps[:, None], place % width + steps
+    there = (y >= 0) & (y < height) & (x >= 0) & (x < width)
+    pixels = torch.where(there, first + y * width + x, 0).flatten(1)
+    tokens = torch.cat([feat.flatten(2) for feat in feats], 2)
+    image = torch.arange(len(tokens), device=index.device)[:, None]
+    # Not gather(), which would keep the tokens.
+    windows = tokens.transpose(1, 2)[image, pixels]
+    windows = windows * there.flatten(1)[..., None]
+    windows = windows.unflatten(1, (index.shape[1], -1)).transpose(2, 3)
+    hidden = windows.flatten(2)
+    hidden = _linear(head.rpn_conv, hidden).relu()
+    scores = _linear(head.rpn_cls, hidden)
+    deltas = _linear(head.rpn_reg, hidden).unflatten(2, (anchors, 4))
+    at = anchor[..., None]
+    return (
+        scores.gather(2, at)[..., 0],
+        deltas.gather(2, at[..., None].expand(-1, -1, -1, 4))[:, :, 0],
+    )
+
+
+def _linear(layer: nn.Conv2d, windows: Tensor) -> Tensor:
+    """A convolution at places whose windows ``(..., C * 3 * 3)`` are given."""
+    return F.linear(windows, layer.weight.flatten(1), layer.bias)
+
+
+def _losses(
+    head: RPNHead,
+    grid: AnchorGrid,
+    scores: Tensor,
+    deltas: Tensor,
+    drawn: Samples,
+    targets: Tensor,
+) -> dict[str, list[Tensor]]:
+    """Losses of the anchors that are drawn; scores ``(B, S)``."""
+    index, positive, real = drawn
     anchors = grid.anchors[index]
-    wanted = encode_boxes(head.bbox_coder, anchors, torch.stack(targets))
+    wanted = encode_boxes(head.bbox_coder, anchors, targets)
     wanted = torch.where(positive[..., None], wanted, 0.0)
     weights = real.float()
     if head.train_cfg['pos_weight'] > 0:
@@ -187,14 +255,14 @@ def _losses(
             positive, float(head.train_cfg['pos_weight']), weights
         )
     classes = head.loss_cls(
-        scores.gather(1, index).view(-1, 1),
+        scores.reshape(-1, 1),
         positive.float().view(-1, 1),
         weights.view(-1, 1),
         reduction_override='none',
     ).view_as(weights)
     distance = (
         head.loss_bbox(
-            deltas.gather(1, index[..., None].expand_as(wanted)).flatten(0, 1),
+            deltas.flatten(0, 1),
             wanted.flatten(0, 1),
             reduction_override='none',
         )

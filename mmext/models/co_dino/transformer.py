@@ -15,7 +15,13 @@ from mmengine.model import BaseModule
 from torch import Tensor, nn
 
 from ...registry import MODELS
-from ...utils.tensors import float32_region, shapes_tensor, smaller, to_float32
+from ...utils.tensors import (
+    float32_region,
+    forgotten,
+    shapes_tensor,
+    smaller,
+    to_float32,
+)
 from .decoder import CoDINODecoder
 from .encoder import CoDINOEncoder, encoder_reference_points
 
@@ -325,12 +331,9 @@ class CoDINOTransformer(BaseModule):
         """
         logits, usable = encoder_proposals(encoded)
         # All tokens are compared, but only the chosen ones are learned from.
-        with torch.no_grad():
+        with forgotten():
             tokens = self._proposing(encoded.memory, usable[..., None])
             best = self._scores(tokens, cls_branch).max(-1).values
-        if not torch.compiler.is_compiling():
-            # PyTorch before 2.10 keeps weights that were cast without grad.
-            torch.clear_autocast_cache()
         count = smaller(self.num_queries, best.shape[1])
         index = best.topk(count, dim=1).indices[..., None]
         memory, logits, usable = (

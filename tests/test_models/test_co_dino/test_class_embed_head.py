@@ -32,6 +32,7 @@ from mmext.models.co_dino.class_embed_head import (
     init_class_embed,
     init_prototypes,
 )
+from mmext.models.co_dino.transformer import encoder_proposals
 
 every_mode = pytest.mark.parametrize('mode', MODES)
 
@@ -90,12 +91,17 @@ def test_gradient_of_the_proposals_is_that_of_all_tokens():
     for two_steps in (True, False):
         model.zero_grad()
         encoded = model.encode(data['inputs'], data['data_samples'])
-        if two_steps:
-            scores = head.propose(encoded).scores
-        else:
-            scores = head.transformer.propose(
-                encoded, head.class_logits, head.reg_branches[-1]
-            ).scores
+        proposals = head.propose(encoded)
+        scores = proposals.scores
+        if not two_steps:
+            transformer = head.transformer
+            usable = encoder_proposals(encoded)[1][..., None]
+            scores = head.class_logits(
+                transformer._proposing(encoded.memory, usable)
+            )
+            best = scores.max(-1).values.topk(proposals.scores.shape[1])
+            index = best.indices[..., None]
+            scores = scores.gather(1, index.expand(-1, -1, scores.shape[2]))
         scores.square().sum().backward()
         results.append(
             (
