@@ -27,10 +27,8 @@ from .graph import all_tensors
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _CHECKS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # Code that watches the step, and is no part of it.
-_WATCHERS = (
-    os.path.join(_CHECKS, 'ddp') + os.sep,
-    os.path.join(_CHECKS, 'device') + os.sep,
-    os.path.join(_CHECKS, 'preflight') + os.sep,
+_WATCHERS = tuple(
+    os.path.join(_CHECKS, name, '') for name in ('ddp', 'device', 'preflight')
 )
 # Functions of this name in these files run a part under no_grad, to run it
 # again in a nested backward.

@@ -71,19 +71,27 @@ class Scene:
         """Height and width in pixels."""
         return self.image.shape[:2]
 
-    def masks(self) -> Any:
-        """The objects as ``PolygonMasks`` of MMDetection: ellipses."""
-        from mmdet.structures.mask import PolygonMasks
-
+    def polygons(self) -> list[list[np.ndarray]]:
+        """Outlines of the objects: ``[x1 y1 x2 y2 ...]``, one for each."""
         angles = np.linspace(0, 2 * np.pi, 12, endpoint=False)
         ring = np.stack([np.cos(angles), np.sin(angles)], 1)
         centres = (self.boxes[:, :2] + self.boxes[:, 2:]) / 2
         halves = (self.boxes[:, 2:] - self.boxes[:, :2]) / 2
-        outlines = [
+        return [
             [(centre + half * ring).reshape(-1).astype(np.float32)]
             for centre, half in zip(centres, halves)
         ]
-        return PolygonMasks(outlines, *self.size)
+
+    def bitmaps(self) -> np.ndarray:
+        """Pixels of the objects; ``(N, H, W)``, uint8, ellipses."""
+        height, width = self.size
+        masks = np.zeros((len(self.boxes), height, width), np.uint8)
+        y, x = np.mgrid[:height, :width] + 0.5
+        for mask, (x1, y1, x2, y2) in zip(masks, self.boxes):
+            across = (2 * x - x1 - x2) / (x2 - x1)
+            down = (2 * y - y1 - y2) / (y2 - y1)
+            mask[across**2 + down**2 <= 1] = 1
+        return masks
 
     def pixel_labels(
         self, num_classes: int, *, first: int = 0, ignore_index: int = 255
@@ -99,7 +107,7 @@ class Scene:
         labels = self.pixel_labels(
             num_stuff, first=num_things, ignore_index=ignore_index
         )
-        for mask, label in zip(self.masks().to_ndarray(), self.labels):
+        for mask, label in zip(self.bitmaps(), self.labels):
             labels[mask.astype(bool)] = label
         return labels
 
@@ -140,13 +148,15 @@ def make_scene(
     ignored = np.zeros(count, bool)
     if kind == 'crowded':
         ignored[::10] = True
-    return Scene(
-        image=rng.integers(0, 256, (height, width, channels), np.uint8),
+    scene = Scene(
+        image=np.empty((height, width, channels), np.uint8),
         boxes=boxes,
         labels=labels,
         ignored=ignored,
         blocks=_blocks(kind, size, rng),
     )
+    _paint(scene, rng)
+    return scene
 
 
 def _blocks(kind: str, size: tuple[int, int], rng: Generator) -> np.ndarray:
@@ -166,6 +176,18 @@ def _blocks(kind: str, size: tuple[int, int], rng: Generator) -> np.ndarray:
     ignored = max(1, round(size[1] * share))
     blocks[:, -ignored:] = -1
     return blocks
+
+
+def _paint(scene: Scene, rng: Generator) -> None:
+    """Noise, areas in their colours, and a colour for each class."""
+    image = scene.image
+    image[:] = rng.integers(0, 60, image.shape)
+    image += (scene.blocks % 7 * 12).astype(np.uint8)[..., None]
+    colours = rng.integers(60, 255, (97, image.shape[2]), dtype=np.uint8)
+    for (x1, y1, x2, y2), label in zip(
+        scene.boxes.round().astype(int), scene.labels
+    ):
+        image[y1:y2, x1:x2] = colours[label % 97]
 
 
 def fake_batch(
@@ -313,8 +335,14 @@ def _add_objects(results: dict, scene: Scene, fields: Fields) -> None:
     if fields.labels:
         results['gt_bboxes_labels'] = scene.labels
     if fields.masks:
-        masks = scene.masks()
-        results['gt_masks'] = masks if fields.polygons else masks.to_bitmap()
+        from mmdet.structures.mask import BitmapMasks, PolygonMasks
+
+        height, width = scene.size
+        results['gt_masks'] = (
+            PolygonMasks(scene.polygons(), height, width)
+            if fields.polygons
+            else BitmapMasks(scene.bitmaps(), height, width)
+        )
         results.setdefault('gt_ignore_flags', scene.ignored)
 
 
@@ -495,6 +523,10 @@ def _own_batches(
 def _batch_of_signature(built: 'Built', batch_size: int) -> dict[str, Any]:
     """Pictures and labels, as far as a forward says that it takes them."""
     parameters = inspect.signature(built.model.forward).parameters
+    unknown = (
+        f'samples of {type(built.model).__name__} are its own, the training '
+        'data are not here, and its forward {}; run it where the data are'
+    )
     channels, (height, width) = built.recipe.channels, _SMALL
     batch: dict[str, Any] = {}
     for name, parameter in parameters.items():
@@ -508,16 +540,8 @@ def _batch_of_signature(built: 'Built', batch_size: int) -> dict[str, Any]:
         elif batch and _LABELS.fullmatch(name):
             batch[name] = torch.zeros(batch_size, dtype=torch.long)
         elif parameter.default is parameter.empty:
-            raise CannotBuildError(
-                f'samples of {type(built.model).__name__} are its own, the '
-                'training data are not here, and its forward takes '
-                f'{name!r}, of which only the data tell what it is; run it '
-                'where the data are'
-            )
+            what = f'takes {name!r}, of which only the data tell what it is'
+            raise CannotBuildError(unknown.format(what))
     if not batch:
-        raise CannotBuildError(
-            f'samples of {type(built.model).__name__} are its own, the '
-            'training data are not here, and its forward names no picture; '
-            'run it where the data are'
-        )
+        raise CannotBuildError(unknown.format('names no picture'))
     return batch

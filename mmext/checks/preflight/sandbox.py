@@ -259,30 +259,25 @@ def find_part(
     for cfg, kind in _builds_of(error):  # noqa: B007
         here = _best_match(cfg, section, path, here) or here
     inner = part_at(section, here[len(path) :])
+    named: dict[str, Steps] = {}
+    for where, part in walk_dicts(inner, here):
+        named.setdefault(plain_name(part.get('type')), where)
     # Of methods that were running, the innermost first.
-    classes = [
+    classes = (
         type(frame.f_locals['self']).__name__
         for frame, _ in frames_of(error)[::-1]
         if 'self' in frame.f_locals
         and (methods is None or frame.f_code.co_name in methods)
-    ]
-    for name in classes:
-        dicts = [
-            where
-            for where, part in walk_dicts(inner, here)
-            if plain_name(part.get('type')) == name
-        ]
-        if dicts:
-            here = dicts[0]
-            inner = part_at(section, here[len(path) :])
-            break
+    )
+    here = next((named[name] for name in classes if name in named), here)
+    inner = part_at(section, here[len(path) :])
     keyword = UNEXPECTED.search(str(error))
     if keyword is not None:
         dicts = (
             where for where, p in walk_dicts(inner, here) if keyword[1] in p
         )
-        named = (*next(dicts, ()), keyword[1])
-        return Blamed(here, named[len(here) :], kind)
+        at = (*next(dicts, ()), keyword[1])
+        return Blamed(here, at[len(here) :], kind)
     value = _named_value(str(error), inner, here) or here
     return Blamed(here, value[len(here) :], kind)
 
@@ -311,19 +306,19 @@ def _best_match(
     cfg: Mapping, section: Any, path: Steps, here: Steps
 ) -> Steps | None:
     """The dict at or below ``here`` that has most in common with one."""
-    best, most = None, 0
-    for where, part in walk_dicts(part_at(section, here[len(path) :]), here):
-        if plain_name(part.get('type')) != plain_name(cfg.get('type')):
-            continue
-        same = 1 + sum(
+    kind = plain_name(cfg.get('type'))
+    inner = part_at(section, here[len(path) :])
+    same = {
+        where: sum(
             # Texts, as values may be of any kind.
             key in cfg and str(cfg[key]) == str(value)
             for key, value in part.items()
             if key != 'type'
         )
-        if same > most:
-            best, most = where, same
-    return best
+        for where, part in walk_dicts(inner, here)
+        if plain_name(part.get('type')) == kind
+    }
+    return max(same, key=same.get, default=None)
 
 
 def _named_value(text: str, inner: Any, here: Steps) -> Steps | None:

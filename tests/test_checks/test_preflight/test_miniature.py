@@ -10,6 +10,7 @@ from pathlib import Path
 
 import cv2
 import pytest
+from helpers.corpus_bases import write_base, write_data
 from helpers.toy_ranks import load_tool
 from mmengine.visualization import Visualizer
 from PIL import Image
@@ -235,6 +236,29 @@ def test_pictures_of_several_sizes_in_a_validation_batch(check, shapes):
     (finding,) = built(report, 'BUILD002').values()
     assert path.name in finding['message']
     assert 'batch_size=1' in finding['remedy']
+
+
+@pytest.mark.slow
+def test_the_narrowest_picture_is_among_those_that_are_run(check, tmp_path):
+    """The maps of one in ten have fewer places than DINO has queries."""
+    data = write_data(tmp_path / 'corpus')
+    file = data / 'annotations' / 'val.json'
+    content = json.loads(file.read_bytes())
+    first = content['images'][0]
+    plain = [{**first, 'id': 100 + number} for number in range(9)]
+    # Its area is not the smallest that a data set may have.
+    narrow = {'id': 7, 'file_name': 'n.png', 'width': 640, 'height': 40}
+    Image.new('RGB', (640, 40)).save(data / 'img_dir' / 'val' / 'n.png')
+    small = {'id': 8, 'file_name': 's.png', 'width': 48, 'height': 48}
+    Image.new('RGB', (48, 48)).save(data / 'img_dir' / 'val' / 's.png')
+    content |= {'images': [*plain, small, narrow], 'annotations': []}
+    file.write_text(json.dumps(content))
+    code, report = check('', base=str(write_base('dino', data, tmp_path)))
+    assert code == 1
+    (finding,) = built(report, 'BUILD002').values()
+    assert 'index k out of range' in finding['message']
+    assert 'n.png' in finding['message']
+    assert 'number of positions' in finding['remedy']
 
 
 def test_parts_that_cannot_be_built(check, monkeypatch):

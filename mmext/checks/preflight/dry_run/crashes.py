@@ -18,11 +18,16 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import (
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+)
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ...config import join_key
 from ...ddp import all_tensors, location_in, running_frames
 from ...findings import ErrorCatcher, frames_of
+from ..sandbox import part_at
 
 _IN_PLACE = 'modified by an inplace operation'
 _SIZES = re.compile(
@@ -269,24 +274,20 @@ def _sizes(
     kept: list[Any] = []
 
     def enter(module: nn.Module, args: Any) -> None:
-        inputs[names[id(module)]] = all_tensors(args)
+        inputs[names.get(id(module), '')] = all_tensors(args)
 
     def leave(module: nn.Module, args: Any, outputs: Any) -> None:
         for tensor in all_tensors(outputs):
             kept.append(tensor)
             # Of a module in others, the innermost ends first.
             made_by.setdefault(
-                tensor.grad_fn or _storage(tensor), names[id(module)]
+                tensor.grad_fn or _storage(tensor), names.get(id(module), '')
             )
 
     errors: list[Exception] = []
     with ExitStack() as stack:
-        for module in model.modules():
-            for hook in (
-                module.register_forward_pre_hook(enter),
-                module.register_forward_hook(leave),
-            ):
-                stack.callback(hook.remove)
+        stack.callback(register_module_forward_pre_hook(enter).remove)
+        stack.callback(register_module_forward_hook(leave).remove)
         stack.enter_context(ErrorCatcher(errors.append))
         run_again()
     inside = modules_of_error(errors[0], model) if errors else ()
@@ -345,17 +346,15 @@ def _key_of(
     name: str, cfg: Mapping[str, Any], *, outputs: bool = False
 ) -> str:
     """Key of the part of a config that a module was built of."""
-    path: list[str | int] = ['model']
-    value: Any = cfg.get('model') or {}
+    top, path = {'model': cfg.get('model')}, ['model']
+    value = top['model']
     for step in name.split('.'):
-        if isinstance(value, Mapping) and step in value:
-            path.append(step)
-            value = value[step]
-        elif isinstance(value, list | tuple) and step.isdecimal():
-            path.append(int(step))
-            value = value[int(step)]
-        else:
+        path.append(int(step) if step.isdecimal() else step)
+        inner = part_at(top, path)
+        if inner is None:
+            path.pop()
             break
+        value = inner
     if isinstance(value, Mapping) and not outputs:
         path += [key for key in _NUMBERS if key in value][:1]
     return join_key(path)

@@ -123,7 +123,7 @@ class ConfigOptions:
                 # Both locations have to say the same.
                 options[FLAG] = value
             return options
-        return _dotted(self.locations.of_wrapper(setting, value))
+        return dotted_options(self.locations.of_wrapper(setting, value))
 
     @property
     def _hook(self) -> Mapping[str, Any]:
@@ -144,14 +144,16 @@ class ConfigOptions:
         return {_HOOK: {'type': _HOOK_TYPE, 'replace_reentrant': True}}
 
 
-def _dotted(value: Mapping[str, Any], prefix: str = '') -> dict[str, Any]:
-    """Nested settings as dotted keys."""
+def dotted_options(
+    settings: Mapping[str, Any], prefix: str = ''
+) -> dict[str, Any]:
+    """Nested settings as dotted keys; a dict with a type stays whole."""
     flat: dict[str, Any] = {}
-    for key, item in value.items():
-        if isinstance(item, Mapping):
-            flat |= _dotted(item, f'{prefix}{key}.')
+    for key, value in settings.items():
+        if isinstance(value, Mapping) and value and 'type' not in value:
+            flat |= dotted_options(value, f'{prefix}{key}.')
         else:
-            flat[f'{prefix}{key}'] = item
+            flat[f'{prefix}{key}'] = value
     return flat
 
 

@@ -11,6 +11,7 @@ import torch
 from mmengine.optim import OptimWrapper
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.module import register_module_forward_hook
 
 from ....utils.training import get_rng_state, set_rng_state
 from ...ddp import (
@@ -216,12 +217,9 @@ class StepRun:
         def look(module: nn.Module, args: Any, output: Any) -> None:
             values = [t for t in all_tensors(output) if t.is_floating_point()]
             if not bad and not all(map(is_finite, values)):
-                bad.append(names[id(module)])
+                bad.append(names.get(id(module), ''))
 
-        handles = [
-            module.register_forward_hook(look)
-            for module in self._model.modules()
-        ]
+        handle = register_module_forward_hook(look)
         after = get_rng_state()
         set_rng_state(state)
         failed: list[Exception] = []
@@ -231,8 +229,7 @@ class StepRun:
                 run_training_forward(self._model, data)
         finally:
             set_rng_state(after)
-            for handle in handles:
-                handle.remove()
+            handle.remove()
         return bad[0] if bad else ''
 
     def _keep(self) -> tuple[KeptGraph, ...]:

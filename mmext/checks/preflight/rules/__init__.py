@@ -9,7 +9,6 @@ from . import heads as heads
 from . import ignored as ignored
 from . import keys as keys
 from . import loops as loops
-from . import pictures as pictures
 from . import pipelines as pipelines
 from . import schedules as schedules
 

@@ -580,16 +580,13 @@ def _other_layers(
     if not both or len(other) == len(both):
         # That none fits is of CKPT009.
         return
-    counts = [_num_numbered(keys) for keys in (ours, theirs)]
+    here, there = _num_numbered(ours), _num_numbered(theirs)
+    names = [n for n in here if there.get(n, here[n]) != here[n]]
+    lacking = any(there[name] < here[name] for name in names)
     differing = [
-        f'{name} has {number} layers, and {counts[1][name]} in the file'
-        for name, number in counts[0].items()
-        if counts[1].get(name, number) != number
+        f'{name} has {here[name]} layers, and {there[name]} in the file'
+        for name in names
     ]
-    lacking = any(
-        counts[1].get(name, number) < number
-        for name, number in counts[0].items()
-    )
     if other and not differing:
         differing = [
             f'{count_of(other, "weight")} of {len(ours)} have another shape '

@@ -17,6 +17,7 @@ from ...config import (
     split_key,
 )
 from ...findings import Finding, Severity
+from ..dry_run.run import dotted_options
 from .registry import KEY, new_finding
 from .subject import Subject, as_mapping, sure_name
 
@@ -188,7 +189,7 @@ def misplaced_key(subject: Subject) -> Iterator[Finding]:
     """Settings of the model wrapper and of checkpointing."""
     for item in subject.misplaced:
         text, severity = '', Severity.ERROR
-        options = {item.location: DELETE, **_flat(item.fix)}
+        options = {item.location: DELETE, **dotted_options(item.fix)}
         remedy = 'remove it'
         if item.fix:
             remedy += f'; to have it, set: {item.remedy}'
@@ -205,18 +206,6 @@ def misplaced_key(subject: Subject) -> Iterator[Finding]:
             remedy=remedy,
             options=options,
         )
-
-
-def _flat(cure: object, before: str = '') -> dict[str, object]:
-    """Nested settings as dotted keys; a dict with a type stays whole."""
-    flat: dict[str, object] = {}
-    for key, value in as_mapping(cure).items():
-        name = f'{before}{key}'
-        if isinstance(value, dict) and value and 'type' not in value:
-            flat |= _flat(value, f'{name}.')
-        else:
-            flat[name] = value
-    return flat
 
 
 @KEY.rule(

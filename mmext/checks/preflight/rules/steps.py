@@ -10,7 +10,7 @@ from torch import nn
 
 from ...ddp import SyncSettings
 from ...device import DeviceMixError, MemoryForecast
-from ...findings import Finding, Rule, Severity, code_location
+from ...findings import Finding, Rule, Severity, code_location, terminal
 from ..build import Built
 from ..dry_run.crashes import Crash
 from ..dry_run.rehearsal import GIB, RehearsedStep, norm_of_one
@@ -363,15 +363,13 @@ def _norms(dry_run: DryRun) -> Iterator[Finding]:
     shared = [name for name, count in calls.items() if count > 1]
     if not shared:
         return
-    listed = ', '.join(
-        f'{name} {calls[name]} times' for name in shared[:_MAX_NORMS]
+    listed = terminal.in_words(
+        [f'{name} {calls[name]} times' for name in shared], _MAX_NORMS
     )
-    more = len(shared) - _MAX_NORMS
-    rest = f' and {more} more' if more > 0 else ''
     yield NORM001.finding(
-        'batch norm that runs more than once a step: '
-        f'{listed}{rest}; each run normalises with statistics of its '
-        'own, and evaluation with a mix of them',
+        f'batch norm that runs more than once a step: {listed}; each run '
+        'normalises with statistics of its own, and evaluation with a mix of '
+        'them',
         names=tuple(shared),
     )
 

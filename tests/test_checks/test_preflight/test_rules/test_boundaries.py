@@ -207,6 +207,12 @@ ROWS = [
         ('error',),
     ),
     ('HOOK003', {**hook(**EMA, begin_iter=9), 'train_cfg': ITERS}, ()),
+    ('IGN005', {'optim_wrapper.paramwise_cfg': {'mine': 1}}, ('warning',)),
+    (
+        'IGN005',
+        {'optim_wrapper.paramwise_cfg': {'mine': 1}, 'own_keys': ['mine']},
+        (),
+    ),
     # Parts of configs, for others to inherit.
     ('LOOP001', dict.fromkeys(('model', 'val_cfg')), ()),
     (
