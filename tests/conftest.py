@@ -83,6 +83,17 @@ def _starts_processes(file: str) -> bool:
     return "xdist_group('processes')" in (CHECKOUT / file).read_text()
 
 
+@pytest.fixture(scope='session', autouse=True)
+def _plain_configs() -> Iterator[None]:
+    """Configs are written as they are: yapf takes a second for a large one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            'yapf.yapflib.yapf_api.FormatCode',
+            lambda text, **options: (text, True),
+        )
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
     """Same random numbers in every test, whatever ran before it."""

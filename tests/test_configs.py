@@ -14,7 +14,7 @@ import pytest
 import torch
 import yaml
 from helpers.device import assert_trained, predict, take_step
-from helpers.reduce_config import reduce_model, state_spec
+from helpers.reduce_config import reduce_model, settings_of, state_spec
 from mmdet.registry import MODELS as MMDET_MODELS
 from mmdet.structures import DetDataSample
 from mmdet.structures.mask import BitmapMasks
@@ -41,6 +41,25 @@ every_shipped = pytest.mark.parametrize('name', SHIPPED)
 CO_DETR = ('co_dino/', 'co_deformable_detr/')
 CO_DINO = [name for name in SHIPPED if name.startswith(CO_DETR)]
 every_co_dino = pytest.mark.parametrize('name', CO_DINO)
+# Each type, switch and setting of all of them at least once. The rest take a
+# step in test_config_preflight.py.
+TRIED = [
+    'co_deformable_detr/co_deformable_detr_r18_shapes.py',
+    'co_deformable_detr/co_deformable_detr_swin_t_8xb2_1x_coco.py',
+    'co_dino/co_dino_4scale_r50_8xb2_1x_coco.py',
+    'co_dino/co_dino_5scale_r50_8xb2_1x_lvis.py',
+    'co_dino/co_dino_5scale_r50_instance_8xb2_1x_coco.py',
+    'co_dino/co_dino_5scale_r50_lsj_8xb2_1x_coco.py',
+    'co_dino/co_dino_5scale_swin_l_lsj_16xb1_16e_o365tolvis.py',
+    'co_dino/co_dino_5scale_vit_l_16xb1_1x_coco.py',
+    'co_dino/co_dino_5scale_vit_l_instance_lsj_16xb1_16e_lvis.py',
+    'co_dino/co_dino_class_embed_5scale_r50_8xb2_1x_coco.py',
+    'co_dino/co_dino_dinov2_vit_s14_frozen_bccd.py',
+    'co_dino/co_dino_dinov3_vit_s16_frozen_bccd.py',
+    'co_dino/co_dino_mae_vit_mini_frozen_shapes.py',
+    'co_dino/co_dino_r18_shapes_instance.py',
+    'co_dino/co_dino_r18_shapes_instance_refine.py',
+]
 
 
 @cache
@@ -90,15 +109,15 @@ def test_base_loads_alone(name):
     assert load(name)
 
 
-@every_shipped
-def test_loads_through_the_package(name, tmp_path):
+def test_loads_through_the_package(tmp_path):
     """The same config, scopes included, so that both ways mean the same."""
+    for name in SHIPPED:
+        assert Path(mmext.config_path(name)).samefile(FOLDER / name)
     path = tmp_path / 'config.py'
-    path.write_text(f"_base_ = 'mmext::{name}'\n")
-    assert Config.fromfile(path).to_dict() == load(name).to_dict()
-    assert Config.fromfile(mmext.config_path(name)).to_dict() == (
-        load(name).to_dict()
-    )
+    firsts = {name.split('/')[0]: name for name in SHIPPED}
+    for name in firsts.values():
+        path.write_text(f"_base_ = 'mmext::{name}'\n")
+        assert Config.fromfile(path).to_dict() == load(name).to_dict()
 
 
 @every_shipped
@@ -322,12 +341,25 @@ def make_batch(num_classes: int) -> dict:
     return {'inputs': inputs, 'data_samples': samples}
 
 
-@every_co_dino
-def test_trains_a_step(name):
+def test_every_setting_is_tried():
+    left = {
+        name: settings_of(load(name).to_dict()['model']) for name in CO_DINO
+    }
+    tried = set().union(*map(left.get, TRIED))
+    assert not {key: rest for key in left if (rest := left[key] - tried)}
+
+
+@pytest.mark.parametrize('name', TRIED)
+def test_trains_a_step_and_detects(name):
     """On a device that does not mix with the host, where there is one."""
-    model = MMDET_MODELS.build(reduce_model(load(name).to_dict()['model']))
+    cfg = reduce_model(load(name).to_dict()['model'])
+    # Masks of a thousand objects take long.
+    cfg['test_cfg']['query_head']['max_per_img'] = 20
+    model = MMDET_MODELS.build(cfg)
     model.init_weights()
-    done = take_step(model, make_batch(model.num_classes))
+    batch = make_batch(model.num_classes)
+    detects(model, batch)
+    done = take_step(model, batch)
     # Heads that nobody initialised start in the thousands.
     assert_trained(done, most_reads=4, most_loss=500)
     counts = model.checkpointed_layers()
@@ -338,22 +370,18 @@ def test_trains_a_step(name):
     assert (counts['backbone'][0] > 0) == checkpoints
 
 
-@every_co_dino
-def test_detects(name):
-    model = MMDET_MODELS.build(reduce_model(load(name).to_dict()['model']))
-    model.init_weights()
-    batch = make_batch(model.num_classes)
+def detects(model, batch) -> None:
+    """The same on the CPU and on that device."""
     with torch.no_grad():
         expected = model.eval().test_step(copy.deepcopy(batch))
     results, recorder = predict(model, batch)
     assert sum(recorder.reads.values()) <= 1, recorder.reads
     assert len(results) == len(expected) == 2
-    limit = load(name).model.test_cfg.query_head.max_per_img
     for result, right in zip(results, expected):
         objects = result.pred_instances
         for key in ('bboxes', 'scores', 'labels'):
             assert torch.equal(objects[key], right.pred_instances[key]), key
-        assert 0 < len(objects) <= limit
+        assert 0 < len(objects) <= 20
         assert objects.labels.max() < model.num_classes
         assert ('masks' in objects) == model.with_mask
         if model.with_mask:

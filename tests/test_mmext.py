@@ -1,5 +1,6 @@
 """``import mmext``: light, registers ``mmext::``, finds shipped configs."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -22,13 +23,42 @@ def run_python(code: str, cwd: Path) -> str:
     return done.stdout.strip()
 
 
-def test_import_loads_neither_torch_nor_a_host(tmp_path: Path):
-    code = (
-        'import sys, mmext.ops; '
-        'print([m for m in ("torch", "mmcv", "mmdet", "mmseg", "cv2") '
-        'if m in sys.modules])'
-    )
-    assert run_python(code, tmp_path) == '[]'
+# One after the other; what each must not have loaded.
+LIGHT = """
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+def loaded(*names):
+    return {'torch', 'mmcv', 'mmdet', 'mmseg', *names} & set(sys.modules)
+
+import mmext.ops
+assert not loaded('cv2'), loaded('cv2')
+import mmext.checks.config
+assert not loaded(), loaded()
+# Or the GPUs would be seen before they can be hidden.
+from mmext.utils.cli import find_device
+Path('a.py').write_text('custom_imports = dict(imports=["torch"])')
+find_device(Namespace(device=None, cfg_options={}, config='a.py'))
+assert not loaded(), loaded()
+# What a process that reads label files loads.
+import mmext.checks.labels.store
+rules = 'mmext.checks.labels.rules'
+assert not loaded('joblib', rules), loaded('joblib', rules)
+from mmext.checks.labels.rules import RULES
+from mmext.apis import plot_log
+assert not loaded(), loaded()
+print(len(RULES))
+import mmext.registry
+assert not loaded() - {'torch'}, loaded()
+"""
+
+
+def test_import_loads_neither_torch_nor_a_host(tmp_path: Path, checkout: Path):
+    number = run_python(LIGHT, tmp_path)
+    # Nothing else has declared rules in that process.
+    page = (checkout / 'docs' / 'label_check.md').read_text()
+    assert re.findall(r'(\d+) rules applied', page) == [number]
 
 
 def test_import_keeps_a_registration_that_is_already_there(tmp_path: Path):

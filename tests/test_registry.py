@@ -32,20 +32,6 @@ def test_nodes_are_children_of_the_roots_with_classes_of_ours(name):
         assert key == value.__name__
 
 
-def test_importing_the_registry_loads_mmengine_only():
-    code = (
-        'import sys, mmext.registry; '
-        'print([m for m in ("mmcv", "mmdet", "mmseg") if m in sys.modules])'
-    )
-    done = subprocess.run(
-        [sys.executable, '-c', code],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stdout.strip()) == (0, '[]'), done.stderr
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize('host', ['mmdet', 'mmseg'])
 def test_resolves_from_a_host_without_custom_imports(host: str):

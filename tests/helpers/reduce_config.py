@@ -5,6 +5,7 @@ checkpointing. Widths, depths and counts shrink, and no weights are loaded.
 """
 
 import copy
+from collections.abc import Iterator
 from functools import partial
 
 import pytest
@@ -120,6 +121,25 @@ def _reduce_query_head(head: dict) -> None:
         )
         if not isinstance(part['with_cp'], bool):
             part['with_cp'] = min(part['with_cp'], num_layers)
+
+
+def settings_of(model: dict) -> set[tuple[str, object]]:
+    """Keys of a model with their types and switches; of numbers the kind."""
+
+    def walk(value: object, key: str) -> Iterator[tuple[str, object]]:
+        if isinstance(value, dict):
+            for name, item in value.items():
+                if name != 'init_cfg':
+                    yield from walk(item, f'{key}.{name}')
+        elif isinstance(value, list | tuple):
+            yield f'{key}[]', len(value)
+            for item in value:
+                yield from walk(item, f'{key}[]')
+        else:
+            number = isinstance(value, int | float) and value not in (0, 1)
+            yield key, 'a number' if number else value
+
+    return set(walk(model, 'model'))
 
 
 def state_spec(model: dict) -> dict[str, tuple[str, str]]:

@@ -462,11 +462,3 @@ def differences(one, other, where=''):
 def steps(trace):
     """Those lines of a trace that are steps."""
     return [line for line in trace if 'iter' in line]
-
-
-def quicken(monkeypatch):
-    """Leave out the formatting of configs, a third of a second each time."""
-    monkeypatch.setattr(
-        'yapf.yapflib.yapf_api.FormatCode',
-        lambda text, **options: (text, True),
-    )

@@ -20,11 +20,6 @@ from mmext.engine import PortableRunner
 from mmext.utils import tensors
 
 
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch):
-    toy.quicken(monkeypatch)
-
-
 @pytest.fixture
 def make(tmp_path):
     """Writes a config file with some changes."""

@@ -25,13 +25,6 @@ LAST = 'iter_15.pth'
 KILLED = -signal.SIGKILL
 
 
-@pytest.fixture(scope='module', autouse=True)
-def _quick():
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        toy.quicken(monkeypatch)
-        yield
-
-
 def config(world_size, *faults, **changes):
     """Three epochs of five steps; a checkpoint after every second one."""
     return toy.config(

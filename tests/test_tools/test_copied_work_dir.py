@@ -25,11 +25,6 @@ class ScoresMetric(toy.ToyMetric):
         return score if isinstance(score, dict) else dict(mean=score)
 
 
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch):
-    toy.quicken(monkeypatch)
-
-
 @pytest.fixture
 def train(tmp_path):
     """Train by the tool; returns what it has printed."""

@@ -22,11 +22,6 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 pytestmark = pytest.mark.xdist_group('processes')
 
 
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch):
-    toy.quicken(monkeypatch)
-
-
 def script(name, *args, **environ):
     """Start a script; returns the process."""
     return subprocess.Popen(

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 from helpers.toy_ranks import load_segmentation, start_ranks
-from helpers.toy_training import quicken
 from mmengine.model import BaseModel
 from mmengine.registry import MODELS
 from mmengine.structures import PixelData
@@ -76,7 +75,6 @@ def _loaded():
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
-    quicken(monkeypatch)
     monkeypatch.setattr('mmengine.runner.runner.collect_env', dict)
 
 

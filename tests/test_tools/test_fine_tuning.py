@@ -14,7 +14,6 @@ import torch
 from helpers.hostile import Hostile
 from helpers.reduce_config import reduce_model
 from helpers.toy_ranks import load_tool, start_ranks
-from helpers.toy_training import quicken
 from mmengine.config import Config
 from mmengine.registry import MODELS, DefaultScope
 
@@ -26,11 +25,6 @@ SIX = ('circle', 'square', 'triangle', 'star', 'ring', 'cross')
 # Those of the same name stand elsewhere.
 FOUR = ('moon', 'circle', 'cloud', 'square')
 FORMER = {'moon': 'triangle', 'cloud': 'star'}
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch):
-    quicken(monkeypatch)
 
 
 def rename(file):

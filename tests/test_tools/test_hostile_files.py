@@ -55,11 +55,6 @@ class AnnotatedDataset(BaseDataset):
         return dict(inputs=torch.tensor(self.get_data_info(idx)['point']))
 
 
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch):
-    toy.quicken(monkeypatch)
-
-
 @pytest.fixture
 def trap(tmp_path):
     return tmp_path / 'trap'

@@ -10,7 +10,6 @@ import torch
 from helpers.label_sets import clean
 from helpers.reduce_config import reduce_model
 from helpers.toy_ranks import load_tool, start_ranks
-from helpers.toy_training import quicken
 from mmengine.config import Config
 from mmengine.registry import DATASETS, MODELS, DefaultScope
 from PIL import Image
@@ -21,11 +20,6 @@ from mmext.datasets import ShapesSpec, write_shapes_dataset
 
 pytestmark = [pytest.mark.xdist_group('processes'), pytest.mark.slow]
 CONFIG = 'co_dino/co_dino_r18_shapes_instance.py'
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch):
-    quicken(monkeypatch)
 
 
 @pytest.fixture

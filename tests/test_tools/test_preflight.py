@@ -6,6 +6,7 @@ from pathlib import Path
 
 import mmdet
 import pytest
+from helpers.lint_findings import lint
 from helpers.toy_ranks import load_tool
 from mmengine.config import Config
 
@@ -79,19 +80,13 @@ def test_an_empty_batch_alone_judges_no_parameter(main, tmp_path, monkeypatch):
     assert told['verdicts'] is None
 
 
-def test_names_that_no_annotation_of_a_tracking_set_has(main, tmp_path):
+def test_names_that_no_annotation_of_a_tracking_set_has():
     """QDTrack of MMDetection: MOT's data set knows 13, its files have one."""
     name = 'qdtrack_faster-rcnn_r50_fpn_8xb2-4e_mot17halftrain_test'
     cfg = Config.fromfile(of_mmdet(f'qdtrack/{name}-mot17halfval.py'))
-    config, report = tmp_path / 'config.py', tmp_path / 'report.json'
-    for names, expected in (('pedestrian', []), ('car', ['HEAD003'] * 2)):
+    for names, number in (('pedestrian', 0), ('car', 2)):
         cfg.train_dataloader.dataset.metainfo.classes = (names,)
-        # The rules of the config alone: one of them needs no step.
-        cfg.model.type = 'NotThere'
-        cfg.dump(config)
-        main([str(config), '--no-labels', '--json', str(report)])
-        told = json.loads(report.read_bytes())['findings']
-        assert [f['rule'] for f in told if f['rule'] == 'HEAD003'] == expected
+        assert len(lint(cfg, 'HEAD003')) == number
 
 
 @pytest.mark.parametrize('tool', ['preflight', 'validate_labels'])

@@ -158,11 +158,6 @@ LAYOUTS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch):
-    toy.quicken(monkeypatch)
-
-
 def run(tmp_path, tool, cfg, *args):
     path = toy.write(tmp_path / 'cfg.py', cfg)
     argv = [path, *args, '--work-dir', tmp_path / 'w']

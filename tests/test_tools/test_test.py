@@ -11,11 +11,6 @@ from helpers.toy_ranks import (
 pytestmark = pytest.mark.xdist_group('processes')
 
 
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch):
-    toy.quicken(monkeypatch)
-
-
 @pytest.fixture
 def args(tmp_path):
     """Config, checkpoint and work dir of a test."""

@@ -5,8 +5,6 @@ import math
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -15,9 +13,7 @@ import torch
 from helpers import toy_training as toy
 from helpers.reduce_config import reduce_model
 from helpers.toy_ranks import (
-    TOOLS,
     load_tool,
-    process_environ,
     start_ranks,
 )
 from mmengine.config import Config
@@ -27,22 +23,6 @@ from torch.utils._pytree import tree_leaves
 from mmext.datasets import ShapesSpec, write_shapes_dataset
 
 pytestmark = pytest.mark.xdist_group('processes')
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch):
-    toy.quicken(monkeypatch)
-
-
-def command(*args):
-    """Run the tool in a process of its own."""
-    return subprocess.run(
-        [sys.executable, str(TOOLS / 'train.py'), *map(str, args)],
-        capture_output=True,
-        text=True,
-        env=process_environ(),
-        timeout=300,
-    )
 
 
 def test_wrong_input_is_one_line(tmp_path, capsys):
@@ -143,7 +123,7 @@ def test_only_damaged_checkpoints_are_one_line(tmp_path, capsys):
         assert f"checkpoint '{damaged}' is damaged: it is cut off" in message
 
 
-def test_one_training_in_a_work_dir(tmp_path):
+def test_one_training_in_a_work_dir(tmp_path, capsys):
     path = toy.write(
         tmp_path / 'cfg.py',
         toy.config(model=dict(type='ToyModel', seconds=20.0)),
@@ -156,9 +136,11 @@ def test_one_training_in_a_work_dir(tmp_path):
         assert time.monotonic() < end, first.output()
         time.sleep(0.1)
     pid = json.loads(lock.read_text())['pid']
-    second = command(*args)
-    assert second.returncode == 2
-    message = second.stderr.splitlines()[-1]
+    main = load_tool('train').main
+    with pytest.raises(SystemExit) as second:
+        main(list(map(str, args)))
+    assert second.value.code == 2
+    message = capsys.readouterr().err.splitlines()[-1]
     assert f'is in use by another training: process {pid} on ' in message
     assert 'Give this one a --work-dir of its own' in message
     os.kill(pid, signal.SIGKILL)
@@ -166,7 +148,6 @@ def test_one_training_in_a_work_dir(tmp_path):
     # Whose owner is gone is taken over, and goes with the training.
     assert lock.exists()
     toy.write(path, toy.config())
-    main = load_tool('train').main
     assert main(list(map(str, args))) == 0
     assert not lock.exists()
 

@@ -20,17 +20,6 @@ def test_all_names_are_there(name):
         _ = package.x
 
 
-def test_curves_are_drawn_without_torch():
-    code = (
-        'import sys; from mmext.apis import plot_log; '
-        'print([m for m in ("torch", "mmdet") if m in sys.modules])'
-    )
-    done = subprocess.run(
-        [sys.executable, '-c', code], capture_output=True, text=True
-    )
-    assert done.stdout == '[]\n', done.stderr
-
-
 CODE = """
 import mmext
 from mmengine.registry import DefaultScope

@@ -1,8 +1,6 @@
 """Processes and clusters read the same facts as one process."""
 
 import os
-import subprocess
-import sys
 from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -59,17 +57,6 @@ def test_starts_no_more_processes_than_there_are_batches(
     batches = batches_of(tmp_path, 'fast', [b'x'] * 5 * number)
     assert len(by_path(run_joblib(batches, workers=4))) == 5 * number
     assert asked == {started}
-
-
-def test_a_process_that_reads_loads_little():
-    code = (
-        'import sys, mmext.checks.labels.store; print([m for m in ("torch", '
-        '"joblib", "mmext.checks.labels.rules") if m in sys.modules])'
-    )
-    done = subprocess.run(
-        [sys.executable, '-c', code], capture_output=True, text=True
-    )
-    assert done.stdout == '[]\n', done.stderr
 
 
 def test_says_what_to_install(monkeypatch):

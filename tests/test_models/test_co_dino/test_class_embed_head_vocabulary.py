@@ -8,7 +8,6 @@ from helpers.reduce_config import reduce_model
 from helpers.tiny_class_embed import AUXILIARY, CLASSIFIER, DIMS, build, step
 from helpers.tiny_co_dino import NUM_CLASSES, build_tiny, make_batch
 from helpers.toy_ranks import load_tool
-from helpers.toy_training import quicken
 from mmengine.config import Config
 
 import mmext
@@ -203,8 +202,7 @@ DATA = 'test_dataloader.dataset.metainfo.classes'
 
 
 @pytest.mark.slow
-def test_the_test_tool(data_folder, tmp_path, monkeypatch):
-    quicken(monkeypatch)
+def test_the_test_tool(data_folder, tmp_path):
     embeddings = f'{KEY}={data_folder}/others.pt'
     names = f'{DATA}=({",".join(OTHERS)})'
     metrics = evaluate(data_folder, tmp_path / '1', embeddings, names)
