@@ -1,6 +1,5 @@
 """Public data sets that are right, by the hosts' configs and without one."""
 
-import gc
 import importlib
 
 import pytest
@@ -10,15 +9,6 @@ from mmext.checks.findings import Severity
 
 for _family in ('boxes', 'maps', 'voc'):
     importlib.import_module(f'helpers.right_{_family}')
-
-
-@pytest.fixture(scope='module', autouse=True)
-def _quick_collections():
-    """Data sets of mmengine collect garbage when they are built."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 # Their first config and their first bare way are tried by default; those of
