@@ -12,11 +12,13 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from helpers.managed_kinds import managed_kinds
+from mmengine.dataset import base_dataset
 
 import mmext  # noqa: F401  (makes mmdet importable without compiled ops)
 
@@ -71,10 +73,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Spare what is imported from collections of garbage.
-
-    MMEngine does one for each data set that it builds, of half a second.
-    """
+    """Spare what is imported from collections of garbage."""
     gc.freeze()
 
 
@@ -84,9 +83,14 @@ def _starts_processes(file: str) -> bool:
 
 
 @pytest.fixture(scope='session', autouse=True)
-def _plain_configs() -> Iterator[None]:
-    """Configs are written as they are: yapf takes a second for a large one."""
+def _quick_hosts() -> Iterator[None]:
+    """What MMEngine does that takes long and changes nothing.
+
+    It formats configs, a second for a large one, and collects garbage for each
+    data set, half a second.
+    """
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(base_dataset, 'gc', SimpleNamespace(collect=int))
         patch.setattr(
             'yapf.yapflib.yapf_api.FormatCode',
             lambda text, **options: (text, True),

@@ -1,5 +1,4 @@
 import copy
-import pickle
 import re
 import uuid
 from types import SimpleNamespace
@@ -175,16 +174,6 @@ def checkpoint(tmp_path):
     return str(path)
 
 
-def test_a_test(run_test_make, checkpoint, tmp_path):
-    out = str(tmp_path / 'predictions.pkl')
-    work_dir = str(tmp_path / 'w')
-    cfg = prepare_test(run_test_make(), checkpoint, work_dir=work_dir, out=out)
-    assert run_test(cfg, out=out) == dict(mean=3.0)
-    with open(out, 'rb') as file:
-        assert len(pickle.load(file)) == 3
-    assert run_test(cfg) == dict(mean=3.0)
-
-
 def test_resume_of_the_config_does_not_count(run_test_make, checkpoint):
     cfg = prepare_test(run_test_make(resume=True), checkpoint)
     assert (cfg.resume, cfg.load_from) == (False, checkpoint)
@@ -199,10 +188,6 @@ def test_only_test_data_are_needed(run_test_make, checkpoint):
 
 
 def test_rejects_what_cannot_be_tested(run_test_make, checkpoint):
-    with pytest.raises(ValueError, match=r"must end in .pkl, got 'a.json'"):
-        prepare_test(run_test_make(), checkpoint, out='a.json')
-    with pytest.raises(FileNotFoundError, match=r"got 'none.pth'"):
-        prepare_test(run_test_make(), 'none.pth')
     none = run_test_make(**dict.fromkeys(toy.TEST))
     with pytest.raises(ValueError, match='config must have test_dataloader'):
         prepare_test(none, checkpoint)

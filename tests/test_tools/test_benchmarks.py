@@ -4,7 +4,6 @@ import doctest
 import importlib
 import json
 import re
-import sys
 from functools import partial
 
 import pytest
@@ -38,7 +37,6 @@ TINY_DDP = [
     *('--device', 'cpu', '--repeats', '1', '--tensors', '6', '--size', '32'),
 ]
 NO_MODEL = mmext.config_path('_base_/default_runtime.py')
-NO_OPTIMIZER = mmext.config_path('_base_/models/co_dino_r18_small.py')
 
 
 @pytest.fixture(autouse=True)
@@ -50,45 +48,6 @@ def _beside_the_benchmarks(monkeypatch):
 
 def load(name):
     return load_tool(f'benchmarks/{name}')
-
-
-@pytest.mark.parametrize(
-    ('name', 'argv', 'message'),
-    [
-        ('activation_checkpoint', ['--device', 'tpu'], "device must be 'auto"),
-        ('activation_checkpoint', ['--size', '0'], '--size'),
-        ('activation_checkpoint', ['--config', 'gone.py'], 'gone.py'),
-        ('activation_checkpoint', ['--config', NO_MODEL], 'must have a model'),
-        ('co_dino', [*TINY_DINO, '--embed-dims', '48'], 'a multiple of 32'),
-        ('co_dino', ['--device', 'tpu'], "device must be 'auto'"),
-        ('co_dino', ['--repeats', 'x'], '--repeats'),
-        ('cuda_step', [NO_MODEL, '--device', 'tpu'], "device must be 'auto'"),
-        ('ddp_wrapper', ['--processes', '0'], '--processes'),
-        ('ddp_wrapper', ['--models', 'vit'], '--models'),
-        ('ddp_wrapper', ['--device', 'tpu'], "device must be 'auto'"),
-        ('label_check', ['--files', '0'], '--files: must be at least 1'),
-        ('loss', ['--device', 'tpu'], "device must be 'auto', 'cpu'"),
-        *(('loss', ['--scale', n], '--scale') for n in ('0', '1.5', 'nan')),
-        ('mae', [*TINY_MAE, '--lightly', sys.executable], 'lightly must run'),
-        ('memory_forecast', ['x'], 'names whose memory is published'),
-        ('ops', ['--threads', '1', '2'], 'takes several with --plot only'),
-        (
-            'optimizer',
-            ['--config', NO_OPTIMIZER],
-            'must have an optim_wrapper',
-        ),
-        ('preflight_sweep', [], '--configs'),
-        ('validate_labels', ['--repeats', '0'], '--repeats must be at least'),
-    ],
-)
-def test_refused(name, argv, message, capsys, monkeypatch):
-    monkeypatch.delenv('RANK', raising=False)
-    try:
-        code = load(name).main(argv)
-    except SystemExit as stop:
-        code = stop.code
-    assert code in (1, 2)
-    assert message in capsys.readouterr().err
 
 
 class TestCoDino:
@@ -130,8 +89,8 @@ class TestCoDinoStep:
         """An importable module: its processes look it up by its name."""
         return importlib.import_module('co_dino_step')
 
-    @pytest.mark.parametrize('sides', [['ours bf16'], ['ours', 'ours bf16']])
-    def test_measures_both_sides(self, tool, capsys, sides):
+    def test_measures_both_sides(self, tool, capsys):
+        sides = ['ours', 'ours bf16']
         assert tool.main([*SMALL_STEP, '--sides', *sides]) == 0
         out = capsys.readouterr().out
         rows = {name: row for name, *row in cells(out)}
@@ -139,18 +98,6 @@ class TestCoDinoStep:
         assert all(f'loss of {side}: ' in out for side in sides)
         assert all(len(row) == 1 + len(sides) for row in rows.values())
         assert all(float(value) > 0 for value in rows['RSS'][1:])
-
-    def test_sides_that_differ(self, tool):
-        class Answers:
-            def __init__(self, side, loss):
-                self.side, self.loss = side, loss
-
-            def ask(self, name):
-                return self.loss
-
-        tool.check_losses([Answers('ours', 1.0), Answers('ours bf16', 1.1)])
-        with pytest.raises(ValueError, match=r'the same, got .*1\.1'):
-            tool.check_losses([Answers('ours', 1.0), Answers('port', 1.1)])
 
 
 def test_coco_metric(capsys, monkeypatch):
@@ -261,13 +208,6 @@ class TestLabelCheck:
                 assert row[name] == pytest.approx(other / row['ours'])
                 assert f'{row[name]:,.4f}' in printed
 
-    def test_data_with_errors(self, tmp_path):
-        (tmp_path / 'a.png').write_bytes(b'no image')
-        with pytest.raises(ValueError, match='must be in order'):
-            load('label_check').check(
-                str(tmp_path), None, tmp_path / 'facts.sqlite'
-            )
-
 
 class TestOps:
     def test_prints_a_line_for_a_shape(self, capsys, monkeypatch):
@@ -353,9 +293,3 @@ def test_tries_configs_and_writes_what_it_found(
     assert 'NoSuchModel' in second['result']
     assert len(table.read_text().splitlines()) == 4
     assert '| normal 0, empty 0 |' in table.read_text()
-
-
-def test_ends_what_takes_too_long(write_config):
-    tool = load('preflight_sweep')
-    row = tool.try_in_child(write_config(), ['normal'], 2, (0, 1))
-    assert row['result'].endswith(': took more than 0 s of a processor')

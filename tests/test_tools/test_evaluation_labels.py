@@ -250,12 +250,6 @@ def run_finder(folder) -> tuple[int, str]:
 
 
 class TestDetection:
-    def test_clean(self, finder):
-        write_annotations(finder)
-        code, output = run_finder(finder)
-        assert code == 0, output[-3000:]
-        assert 'coco/bbox_mAP: ' in output
-
     def test_an_annotation_of_no_category(self, finder):
         write_annotations(finder, category=9)
         code, output = run_finder(finder)

@@ -1,6 +1,5 @@
 """From a folder to a config, through the tool."""
 
-import gc
 import hashlib
 import json
 import os
@@ -24,15 +23,6 @@ SMALL = 'mmext::co_dino/co_dino_r18_shapes.py'
 PIDNET = 'mmext::pidnet/pidnet_s_2xb6_120k_cityscapes.py'
 FORMS = ('voc', *CONVERTERS)
 CODES = ('utf-8-sig', 'utf-16')
-
-
-@pytest.fixture(scope='module', autouse=True)
-def _quick_collections():
-    """Data sets of mmengine collect garbage when they are built."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 def boxes_of(cfg: Config, split: str) -> dict[str, np.ndarray]:

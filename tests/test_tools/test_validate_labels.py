@@ -30,26 +30,6 @@ def argv(data, *more) -> list[str]:
     return [str(item) for item in given]
 
 
-@pytest.mark.parametrize(
-    'given',
-    [
-        [],
-        ['no_such_config.py'],
-        ['--masks', 'no/such/folder', '--num-classes', '3'],
-    ],
-)
-def test_what_cannot_run_exits_with_2(main, given, tmp_path, capsys):
-    with pytest.raises(SystemExit) as caught:
-        main([*given, '--store', str(tmp_path / 'facts.sqlite')])
-    assert caught.value.code == 2
-    assert capsys.readouterr().err
-
-
-def test_lists_rules(main, capsys):
-    assert main(['--list-rules']) == 0
-    assert 'SEG001' in capsys.readouterr().out
-
-
 def spoil(data, *names: bytes) -> None:
     """Give label maps of other names, with a label that there is not."""
     for name in names:

@@ -1,7 +1,5 @@
 """The tool against one error for each rule, in files on a disk."""
 
-import gc
-
 import pytest
 from helpers.label_boxes import edit_json
 from helpers.label_plants import CONSEQUENCES, Plant, all_plants
@@ -10,15 +8,6 @@ from PIL import Image
 
 from mmext.checks.findings import Severity
 from mmext.checks.labels.rules import RULES
-
-
-@pytest.fixture(scope='module', autouse=True)
-def _quick_collections():
-    """Data sets of mmengine collect garbage when they are built."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 def test_every_rule_has_a_plant():

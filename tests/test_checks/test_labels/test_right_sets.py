@@ -1,6 +1,5 @@
 """Public data sets that are right, by the hosts' configs and without one."""
 
-import gc
 import importlib
 
 import pytest
@@ -12,6 +11,7 @@ for _family in ('boxes', 'maps', 'voc'):
     importlib.import_module(f'helpers.right_{_family}')
 
 
+<<<<<<< HEAD
 @pytest.fixture(scope='module', autouse=True)
 def _quick_collections():
     """Data sets of mmengine collect garbage when they are built."""
@@ -21,6 +21,8 @@ def _quick_collections():
     gc.unfreeze()
 
 
+=======
+>>>>>>> tests34
 # Their first config and their first bare way are tried by default; those of
 # all sets are slow.
 _QUICK = (
