@@ -355,16 +355,23 @@ class _Check:
         self, source: SplitSource, totals: SplitTotals
     ) -> Iterator[Finding]:
         """Findings of each sample; adds it to the totals."""
+        rules_for: dict[frozenset[str], list[Rule]] = {}
         for facts in sample_facts(source, self.store):
             totals.add(facts, boxes=source.coco is None)
             sample = facts.sample
             there = {'', 'boxes'} if sample.boxes else {''}
             there.update(kind for kind in _NEEDS if getattr(facts, kind))
+            rules = rules_for.get(key := frozenset(there))
+            if rules is None:
+                rules = rules_for[key] = [
+                    rule
+                    for rule in self.of_scope['sample']
+                    if rule.needs in there
+                ]
             file = sample.mask or sample.annotation or sample.image
             with self.catch_errors(totals.split, 'checking a sample', file):
-                for rule in self.of_scope['sample']:
-                    if rule.needs in there:
-                        yield from rule.check(facts, source.expected)
+                for rule in rules:
+                    yield from rule.check(facts, source.expected)
 
 
 def _likely_remedies(

@@ -365,6 +365,8 @@ def build_leaves(dataset: Mapping, cfg: Config) -> list[Any]:
     have not loaded them: a loader may fail at a file, or drop what is wrong
     in it.
     """
+    import mmengine.dataset  # noqa: F401  (it registers wrappers)
+
     name, dataset = dataset.get('type'), copy.deepcopy(dataset)
     scope = cfg.get('default_scope', 'mmengine')
     nodes = [node for _, node in walk_dicts(dataset)]
