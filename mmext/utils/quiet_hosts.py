@@ -164,16 +164,11 @@ def defer_hosts() -> None:
     asked for. Modules inside of them can be imported before.
     """
     defer_imports(_HOST_PACKAGES)
-    for package in _HOST_PACKAGES[::2]:
-        host = package.partition('.')[0]
-        if isinstance(sys.modules.get(package), _Deferred):
-            for node in vars(import_module(f'{host}.registry')).values():
-                if (
-                    isinstance(node, Registry)
-                    and node.scope == host
-                    and not isinstance(node._locations, _Locations)
-                ):
-                    node._locations = _Locations(node._locations)
+    for host in ('mmdet', 'mmseg'):
+        for node in vars(import_module(f'{host}.registry')).values():
+            own = isinstance(node, Registry) and node.scope == host
+            if own and not isinstance(node._locations, _Locations):
+                node._locations = _Locations(node._locations)
 
 
 def deferred_names(package: str) -> dict[str, str]:

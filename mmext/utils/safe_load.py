@@ -118,11 +118,7 @@ def _from_buffer(
 
 
 class _OneCycle:
-    """Stands for the class whose functions a schedule keeps in its state.
-
-    That one is not loaded before it is asked for, nor are readers of
-    checkpoints: a check of labels needs neither, and takes half the time.
-    """
+    """Stands for the class whose functions a schedule keeps in its state."""
 
     __module__ = 'mmengine.optim.scheduler.param_scheduler'
     __qualname__ = 'OneCycleParamScheduler'
@@ -144,6 +140,7 @@ def _function_of(owner: Any, name: str) -> Any:
     if not known or name not in _FUNCTIONS[owner]:
         raise pickle.UnpicklingError(f'the attribute {name!r} of {owner!r}')
     if owner is _OneCycle:
+        # Not at the top: a check of labels needs no optimizers.
         from mmengine.optim import OneCycleParamScheduler as owner
     return getattr(owner, name)
 
@@ -498,9 +495,8 @@ def careful_readers(
         **dict.fromkeys(('yaml', 'yml'), _CarefulYaml()),
     }
     careful = staticmethod(load_checkpoint)
-    any_load = torch.load
-    if torch_load or loader is None:
-        any_load = _torch_load_of('')
+    for_all = torch_load or loader is None
+    any_load = _torch_load_of('') if for_all else torch.load
     try:
         with (
             patch.object(loader, 'load_checkpoint', careful)

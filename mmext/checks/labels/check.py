@@ -5,6 +5,7 @@ sample, and totals sum them up.
 """
 
 import dataclasses
+import functools
 import itertools
 import os
 from collections import defaultdict
@@ -355,22 +356,18 @@ class _Check:
         self, source: SplitSource, totals: SplitTotals
     ) -> Iterator[Finding]:
         """Findings of each sample; adds it to the totals."""
-        rules_for: dict[frozenset[str], list[Rule]] = {}
+        rules = self.of_scope['sample']
+        rules_for = functools.cache(
+            lambda there: [rule for rule in rules if rule.needs in there]
+        )
         for facts in sample_facts(source, self.store):
             totals.add(facts, boxes=source.coco is None)
             sample = facts.sample
             there = {'', 'boxes'} if sample.boxes else {''}
             there.update(kind for kind in _NEEDS if getattr(facts, kind))
-            rules = rules_for.get(key := frozenset(there))
-            if rules is None:
-                rules = rules_for[key] = [
-                    rule
-                    for rule in self.of_scope['sample']
-                    if rule.needs in there
-                ]
             file = sample.mask or sample.annotation or sample.image
             with self.catch_errors(totals.split, 'checking a sample', file):
-                for rule in rules:
+                for rule in rules_for(frozenset(there)):
                     yield from rule.check(facts, source.expected)
 
 

@@ -288,16 +288,7 @@ class TaskGradients:
             sizes = [self.parameters[index].numel() for _, index in bucket]
             if sum(sizes) < _BUCKET and key != keys[-1]:
                 continue
-            flat = torch.cat(
-                [
-                    self.parts.pop((task, index)).flatten()
-                    if (task, index) in self.parts
-                    else torch.zeros_like(
-                        self.parameters[index], dtype=self.dtype
-                    ).flatten()
-                    for task, index in bucket
-                ]
-            )
+            flat = torch.cat([self._taken(*key).flatten() for key in bucket])
             dist.all_reduce(flat, group=group)
             flat.div_(dist.get_world_size(group))
             for (task, index), part in zip(bucket, flat.split(sizes)):
@@ -305,15 +296,21 @@ class TaskGradients:
                 self.parts[task, index] = part.view(shape)
             bucket = []
 
+    def _taken(self, task: int, index: int) -> Tensor:
+        part = self.parts.pop((task, index), None)
+        if part is not None:
+            return part
+        return torch.zeros_like(self.parameters[index], dtype=self.dtype)
+
     def is_finite(self) -> bool:
         """Whether all numbers are."""
         sums = [part.sum() for part in self.parts.values()]
-        return not sums or bool(torch.stack(sums).isfinite().all())
+        return bool(torch.stack(sums).isfinite().all())
 
     def reaches(self, task: int, indices: Sequence[int]) -> bool:
         """Whether a gradient of a task, of some parameters, is not 0."""
-        parts = (self.parts.get((task, index)) for index in indices)
-        return any(part is not None and bool(part.any()) for part in parts)
+        keys = self.parts.keys() & {(task, index) for index in indices}
+        return any(self.parts[key].any() for key in keys)
 
     def gramian(
         self, tasks: Sequence[int], indices: Sequence[int], factor: float

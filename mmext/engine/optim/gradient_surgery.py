@@ -231,9 +231,9 @@ class _GradientSurgery:
             gradients.average(self._ddp.process_group)
         shared, owners = layout_of(set(gradients.parts))
         weights = dict.fromkeys(range(gradients.num_tasks), 1.0)
-        combined, factor = None, 1.0
-        if getattr(self, 'loss_scaler', None) is not None:
-            factor = self.loss_scaler.get_scale()
+        scaler = getattr(self, 'loss_scaler', None)
+        factor = 1.0 if scaler is None else scaler.get_scale()
+        combined = None
         # Else the scaler skips this step; without one NaN shows, as ever.
         if shared and gradients.is_finite():
             with self._seeded():
@@ -242,16 +242,14 @@ class _GradientSurgery:
         sizes = [self._parameters[index].numel() for index in shared]
         parts = iter(combined.split(sizes) if combined is not None else ())
         for index in shared:
-            parameter = self._parameters[index]
-            if combined is None:
-                gradient = gradients.combined(index, weights)
+            parameter, part = self._parameters[index], next(parts, None)
+            if part is None:
+                _add(parameter, gradients.combined(index, weights))
             else:
-                gradient = next(parts).view(parameter.shape) * factor
-            _add(parameter, gradient)
+                _add(parameter, part.view(parameter.shape) * factor)
         for index, task in owners.items():
-            weight = weights[task] if self.weigh_heads else 1.0
-            gradient = gradients.combined(index, {task: weight})
-            _add(self._parameters[index], gradient)
+            own = {task: weights[task] if self.weigh_heads else 1.0}
+            _add(self._parameters[index], gradients.combined(index, own))
 
     def _aggregate(
         self,

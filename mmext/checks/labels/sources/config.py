@@ -12,12 +12,7 @@ from typing import Any
 import msgspec
 from mmengine.config import Config
 from mmengine.fileio import exists, list_dir_or_file
-from mmengine.registry import (
-    DATASETS,
-    TRANSFORMS,
-    DefaultScope,
-    Registry,
-)
+from mmengine.registry import DATASETS, TRANSFORMS, DefaultScope, Registry
 
 from ....registry import DATASETS as OWN_DATASETS
 from ....utils.label_spec import HeadSpec
