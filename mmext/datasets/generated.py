@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from mmdet.datasets import CocoDataset
+from mmdet.datasets.coco import CocoDataset
 from mmengine.structures import BaseDataElement
-from mmseg.datasets import BaseSegDataset
+from mmseg.datasets.basesegdataset import BaseSegDataset
 from torch.utils.data import Dataset
 
 from ..registry import DATASETS

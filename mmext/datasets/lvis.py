@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from mmdet.datasets import LVISV1Dataset as HostLVISV1Dataset
+from mmdet.datasets.lvis import LVISV1Dataset as HostLVISV1Dataset
 from mmengine.fileio import get_local_path
 
 from ..registry import DATASETS

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from mmdet.datasets import BaseDetDataset
+from mmdet.datasets.base_det_dataset import BaseDetDataset
 from PIL import Image
 
 from ..registry import DATASETS

@@ -6,18 +6,22 @@ own deprecated calls, and of what is not installed. None of that is about
 the user's config or data. What they say later is: it stays.
 """
 
+import ast
 import logging
 import os
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from importlib.util import find_spec, module_from_spec
+from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
 import mmengine.logging
 from mmengine.logging import logger as log_module
+from mmengine.registry import Registry
 
 _HOSTS = {
     'albumentations',
@@ -115,8 +119,12 @@ class _Deferred(ModuleType):
     """
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith('__') and name != '__path__':
+        if name.startswith('__') and name not in ('__path__', '__all__'):
             raise AttributeError(name)
+        self._run()
+        return getattr(self, name)
+
+    def _run(self) -> None:
         self.__class__ = ModuleType
         spec = self.__spec__
         if spec.submodule_search_locations is not None:
@@ -126,7 +134,54 @@ class _Deferred(ModuleType):
         except BaseException:
             sys.modules.pop(spec.name, None)
             raise
-        return getattr(self, name)
+
+
+# What registries of hosts load as a whole, and a check of labels has little
+# use for: with it come runners, models, optimizers and packages for drawing.
+_HOST_PACKAGES = (
+    'mmdet.datasets',
+    'mmdet.datasets.transforms',
+    'mmseg.datasets',
+    'mmseg.datasets.transforms',
+)
+
+
+class _Locations(list):
+    """What a registry imports when it is asked: all that is deferred, too."""
+
+    def __iter__(self) -> Iterator[str]:
+        for name in _HOST_PACKAGES:
+            module = sys.modules.get(name)
+            if isinstance(module, _Deferred):
+                module._run()
+        return super().__iter__()
+
+
+def defer_hosts() -> None:
+    """Let data sets and transforms of hosts be imported one by one.
+
+    Their packages run when one of their names, or a registry of the host, is
+    asked for. Modules inside of them can be imported before.
+    """
+    defer_imports(_HOST_PACKAGES)
+    for host in ('mmdet', 'mmseg'):
+        for node in vars(import_module(f'{host}.registry')).values():
+            own = isinstance(node, Registry) and node.scope == host
+            if own and not isinstance(node._locations, _Locations):
+                node._locations = _Locations(node._locations)
+
+
+def deferred_names(package: str) -> dict[str, str]:
+    """Module of each name that a deferred package lists; else empty."""
+    module = sys.modules.get(package)
+    if not isinstance(module, _Deferred):
+        return {}
+    return {
+        alias.name: f'{package}.{node.module}'
+        for node in ast.parse(Path(module.__spec__.origin).read_bytes()).body
+        if isinstance(node, ast.ImportFrom) and node.level == 1
+        for alias in node.names
+    }
 
 
 def defer_imports(
@@ -149,7 +204,8 @@ def defer_imports(
         if spec is None:
             continue
         module = module_from_spec(spec)
-        vars(module).pop('__path__', None)
+        if name not in _HOST_PACKAGES:
+            vars(module).pop('__path__', None)
         module.__class__ = _Deferred
         sys.modules[name] = module
         if package:

@@ -22,7 +22,7 @@ import warnings
 import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
@@ -36,8 +36,6 @@ from mmengine.config import Config, ConfigDict
 from mmengine.fileio.handlers import PickleHandler, YamlHandler
 from mmengine.fileio.handlers.registry_utils import file_handlers
 from mmengine.logging import HistoryBuffer, print_log
-from mmengine.optim import OneCycleParamScheduler
-from mmengine.runner.checkpoint import CheckpointLoader
 
 from .archive import DamagedFileError, check_archive
 from .files import is_stream
@@ -137,27 +135,29 @@ def _from_buffer(
 class _OneCycle:
     """Stands for the class whose functions a schedule keeps in its state."""
 
+    __module__ = 'mmengine.optim.scheduler.param_scheduler'
+    __qualname__ = 'OneCycleParamScheduler'
+
     def __new__(cls, *args: Any) -> None:
         raise pickle.UnpicklingError('an object of OneCycleParamScheduler')
 
 
 # Functions that are found by their class.
 _FUNCTIONS = {
-    HistoryBuffer: (HistoryBuffer, ('current', 'max', 'mean', 'min')),
-    _OneCycle: (
-        OneCycleParamScheduler,
-        ('_annealing_cos', '_annealing_linear'),
-    ),
+    HistoryBuffer: ('current', 'max', 'mean', 'min'),
+    _OneCycle: ('_annealing_cos', '_annealing_linear'),
 }
 
 
 @_allow('builtins.getattr', '__builtin__.getattr')
 def _function_of(owner: Any, name: str) -> Any:
     known = isinstance(owner, type) and owner in _FUNCTIONS
-    kind, names = _FUNCTIONS[owner] if known else (None, ())
-    if name not in names:
+    if not known or name not in _FUNCTIONS[owner]:
         raise pickle.UnpicklingError(f'the attribute {name!r} of {owner!r}')
-    return getattr(kind, name)
+    if owner is _OneCycle:
+        # Not at the top: a check of labels needs no optimizers.
+        from mmengine.optim import OneCycleParamScheduler as owner
+    return getattr(owner, name)
 
 
 # PyTorch's reader fills lists and dicts only, so that is what these become.
@@ -194,8 +194,7 @@ class _AddictDict:
 
 _AddictDict.__module__ = 'addict.addict'
 _AddictDict.__name__ = _AddictDict.__qualname__ = 'Dict'
-_OneCycle.__module__ = OneCycleParamScheduler.__module__
-_OneCycle.__name__ = _OneCycle.__qualname__ = OneCycleParamScheduler.__name__
+_OneCycle.__name__ = _OneCycle.__qualname__
 # Types of which objects are filled after they are made, under their own
 # names. dict and list are what a defaultdict makes.
 for _kind in (
@@ -483,14 +482,17 @@ def careful_readers(
 
     Inside, ``CheckpointLoader`` (whatever the address, and so ``init_cfg``
     and ``load_checkpoint``), and ``mmengine.load`` of ``.pkl`` and YAML files
-    refuse what is not plain data.
+    refuse what is not plain data. Where nothing has loaded that class yet,
+    ``torch.load`` is as careful instead, by which it would read.
 
     Args:
         trust: Let files run code, inside; None for what is set outside.
         torch_load: ``torch.load`` is as careful, too, whoever calls it.
     """
     token = _TRUSTED.set(is_trusted() if trust is None else bool(trust))
-    bound = CheckpointLoader.load_checkpoint
+    checkpoints = sys.modules.get('mmengine.runner.checkpoint')
+    loader = getattr(checkpoints, 'CheckpointLoader', None)
+    bound = getattr(loader, 'load_checkpoint', None)
 
     def load_checkpoint(filename: str, *args: Any, **kwargs: Any) -> Any:
         with patch.object(torch, 'load', _torch_load_of(str(filename))):
@@ -501,10 +503,13 @@ def careful_readers(
         **dict.fromkeys(('yaml', 'yml'), _CarefulYaml()),
     }
     careful = staticmethod(load_checkpoint)
-    any_load = _torch_load_of('') if torch_load else torch.load
+    for_all = torch_load or loader is None
+    any_load = _torch_load_of('') if for_all else torch.load
     try:
         with (
-            patch.object(CheckpointLoader, 'load_checkpoint', careful),
+            patch.object(loader, 'load_checkpoint', careful)
+            if loader
+            else nullcontext(),
             patch.dict(file_handlers, handlers),
             patch.object(torch, 'load', any_load),
         ):

@@ -1,6 +1,7 @@
 """What hosts say while they are imported is dropped; the rest is not."""
 
 import logging
+import subprocess
 import sys
 import warnings
 
@@ -129,6 +130,37 @@ def test_deferred_modules_run_at_first_use(shop, capsys, first):
     assert sys.modules['shop.toys'] is toys
     assert sys.modules['torch'] is torch
     assert 'no_such_shop' not in sys.modules
+
+
+LOOKS = """
+import sys
+import mmext.utils.quiet_hosts as quiet
+quiet.defer_hosts()
+from mmdet.datasets.coco import CocoDataset
+from mmdet.registry import DATASETS, TRANSFORMS
+assert 'mmdet.datasets.voc' not in sys.modules
+assert 'mmengine.runner' not in sys.modules
+assert quiet.deferred_names('mmdet.datasets')['VOCDataset'].endswith('.voc')
+quiet.defer_hosts()
+assert 'mmdet.datasets.voc' not in sys.modules
+{look}
+import mmdet.datasets
+assert mmdet.datasets.coco.CocoDataset is CocoDataset
+assert DATASETS.get('CocoDataset') is CocoDataset
+assert TRANSFORMS.get('RandomFlip').__module__.startswith('mmdet.')
+assert quiet.deferred_names('mmdet.datasets') == {{}}
+"""
+
+
+@pytest.mark.parametrize(
+    'look',
+    [
+        "assert DATASETS.get('mmseg.ADE20KDataset')",
+        'from mmdet.datasets import *; VOCDataset',
+    ],
+)
+def test_hosts_run_when_somebody_asks_for_their_names(look):
+    subprocess.run([sys.executable, '-c', LOOKS.format(look=look)], check=True)
 
 
 def test_a_deferred_module_that_cannot_run_is_imported_anew(shop):

@@ -4,7 +4,8 @@ ResNet-50 with an output stride of 8, three tasks with a 1 x 1 convolution
 each, the same weights and data, Adam: hard sharing and MTAN, with equal
 weights, DWA, PCGrad and CAGrad. Steps are timed in turns in one process, the
 medians compared; memory is the peak of live tensors during a step, with
-gradients, without weights and the moments of Adam.
+gradients and what is kept from step to step, without weights and the moments
+of Adam.
 
 LibMTL runs as its trainer does a step, without its data loading and metrics;
 TorchJD as its documentation says: ``mtl_backward`` on the last shared feature
@@ -41,6 +42,8 @@ from mmext.utils.cli import run_tool
 
 TASKS = ('a', 'b', 'c')
 CHANNELS = 4
+MODELS_OF = ('HardSharing', 'MTAN')
+METHODS = ('EW', 'DWA', 'PCGrad', 'CAGrad')
 MIB = 1 << 20
 
 
@@ -221,16 +224,15 @@ def torchjd_step(ours: nn.Module, architecture: str, method: str) -> Callable:
 def peak_of(step: Callable, data: Sequence[Tensor]) -> int:
     """Bytes of the tensors that are alive at once in a step.
 
-    With all gradients: some loops keep them from step to step.
+    It is a second one, with what a first one keeps.
     """
-    kept = sum(
-        parameter.grad.nbytes
-        for parameter in step.parameters
-        if parameter.grad is not None
-    )
+    for parameter in step.parameters:
+        parameter.grad = None
     with TensorPeak() as memory:
         step(*data)
-    return kept + memory.peak
+        memory.peak = memory.now
+        step(*data)
+    return memory.peak
 
 
 def compare(
@@ -291,13 +293,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         '--size', type=positive, nargs=2, default=[96, 128], metavar=('H', 'W')
     )
     parser.add_argument('--threads', type=positive, default=2)
+    for name, choices in (('models', MODELS_OF), ('methods', METHODS)):
+        parser.add_argument(
+            f'--{name}', nargs='+', choices=choices, default=choices
+        )
     args = parser.parse_args(argv)
     torch.set_num_threads(args.threads)
     table = Table('model', 'method', 'other', title='Seconds of a step, MiB')
     for column in ('ours', 'theirs', 'ratio', 'ours', 'theirs', 'ratio'):
         table.add_column(column, justify='right')
-    for architecture in ('HardSharing', 'MTAN'):
-        for method in ('EW', 'DWA', 'PCGrad', 'CAGrad'):
+    for architecture in args.models:
+        for method in args.methods:
             for row in compare(architecture, method, args):
                 *names, ours, theirs, our_peak, their_peak = row
                 table.add_row(

@@ -379,12 +379,10 @@ class Family(msgspec.Struct, frozen=True):
         def decorate(function: Callable) -> Callable:
             @functools.wraps(function)
             def check(facts: Any, *more: Any) -> Iterator[Finding]:
-                # The split of what a rule looks at, where it is of one.
-                split = getattr(facts, 'split', '')
-                return (
-                    rule.complete(draft, split=draft.split or split)
-                    for draft in function(facts, *more)
-                )
+                for draft in function(facts, *more):
+                    # The split of what a rule looks at, where it is of one.
+                    split = draft.split or getattr(facts, 'split', '')
+                    yield rule.complete(draft, split=split)
 
             rule = self.declare(rule_id, check=check, **fields)
             return check

@@ -5,6 +5,7 @@ sample, and totals sum them up.
 """
 
 import dataclasses
+import functools
 import itertools
 import os
 from collections import defaultdict
@@ -354,6 +355,10 @@ class _Check:
         self, source: SplitSource, totals: SplitTotals
     ) -> Iterator[Finding]:
         """Findings of each sample; adds it to the totals."""
+        rules = self.of_scope['sample']
+        rules_for = functools.cache(
+            lambda there: [rule for rule in rules if rule.needs in there]
+        )
         for facts in sample_facts(source, self.store):
             totals.add(facts, boxes=source.coco is None)
             sample = facts.sample
@@ -361,9 +366,8 @@ class _Check:
             there.update(kind for kind in _NEEDS if getattr(facts, kind))
             file = sample.mask or sample.annotation or sample.image
             with self.catch_errors(totals.split, 'checking a sample', file):
-                for rule in self.of_scope['sample']:
-                    if rule.needs in there:
-                        yield from rule.check(facts, source.expected)
+                for rule in rules_for(frozenset(there)):
+                    yield from rule.check(facts, source.expected)
 
 
 def _likely_remedies(

@@ -12,7 +12,7 @@ from rich.progress import Progress
 
 from ...datasets import is_layout
 from ...utils.files import atomic_path, prepare_outputs
-from ...utils.quiet_hosts import defer_imports
+from ...utils.quiet_hosts import defer_hosts, defer_imports
 from ..findings import (
     Finding,
     Severity,
@@ -90,6 +90,7 @@ def sources_of(
     if config is not None:
         # Not at the top: this loads the hosts, which bare files do not need.
         defer_imports()
+        defer_hosts()
         from ...utils.safe_load import careful_readers
         from ..config import check_data_paths, read_config
         from .sources.config import splits_of_config

@@ -1,15 +1,16 @@
-"""Gradients of several tasks in one block, and what combines them.
+"""Gradients of several tasks, and what combines them.
 
 The aggregators are those of TorchJD: built from configs, saved and restored.
 """
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch import distributed as dist
 
 _INSTALL = 'pip install "mmext[multi_task]"'
 
@@ -218,6 +219,9 @@ def _same(one: Any, other: Any) -> bool:
 
 # Gradients -------------------------------------------------------------------
 
+# Numbers that ranks send each other at once, and that are multiplied at once.
+_BUCKET, _PIECE = 25 << 18, 1 << 18
+
 
 def layout_of(
     touched: set[tuple[int, int]],
@@ -232,130 +236,113 @@ def layout_of(
 
 
 class TaskGradients:
-    """Gradients of K tasks in one block: a row each for shared parameters.
+    """Gradients of K tasks, by task and number of the parameter.
+
+    They are kept as autograd gives them, never copied into one block, and
+    never changed in place, as several may share memory. What combines them
+    lets go of each parameter's before it takes the next one.
 
     Args:
         parameters: All that the optimizer trains.
         num_tasks: K.
-        shared: Numbers of the parameters that have a row for each task.
-        owners: Task by number of the parameters that one task reaches.
     """
 
     def __init__(
-        self,
-        parameters: Sequence[nn.Parameter],
-        num_tasks: int,
-        shared: Sequence[int],
-        owners: Mapping[int, int],
+        self, parameters: Sequence[nn.Parameter], num_tasks: int
     ) -> None:
         self.parameters, self.num_tasks = parameters, num_tasks
-        self.shared, self.owners = tuple(shared), dict(owners)
-        # What is reached in this window, as (task, number).
-        self.touched: set[tuple[int, int]] = set()
-        # What came against expectation, until it is arranged.
-        self._loose: dict[tuple[int, int], Tensor] = {}
-        dtype = torch.float32
+        self.parts: dict[tuple[int, int], Tensor] = {}
+        self.dtype = torch.float32
         for parameter in parameters:
-            dtype = torch.promote_types(dtype, parameter.dtype)
-        width = sum(parameters[index].numel() for index in self.shared)
-        end = num_tasks * width
-        self.flat = torch.empty(
-            end + sum(parameters[index].numel() for index in self.owners),
-            dtype=dtype,
-            device=parameters[0].device,
+            self.dtype = torch.promote_types(self.dtype, parameter.dtype)
+
+    def add(self, task: int, index: int, gradient: Tensor) -> None:
+        """Add a gradient to the one that is there; it may be sparse."""
+        if gradient.layout is not torch.strided:
+            gradient = gradient.to_dense()
+        gradient = gradient.to(self.parameters[index].device, self.dtype)
+        before = self.parts.get((task, index))
+        self.parts[task, index] = (
+            gradient if before is None else before + gradient
         )
-        self.matrix = self.flat[:end].view(num_tasks, width)
-        self._views = {
-            (task, index): view
-            for task, row in enumerate(self.matrix)
-            for index, view in self._split(row, self.shared)
-        }
-        for index, view in self._split(self.flat[end:], self.owners):
-            self._views[self.owners[index], index] = view
 
-    def _split(
-        self, row: Tensor, indices: Sequence[int]
-    ) -> Iterator[tuple[int, Tensor]]:
-        """The parts of a row that belong to parameters, in their shapes."""
+    def average(self, group: dist.ProcessGroup | None) -> None:
+        """Take the mean over ranks; what one lacks and others have is 0."""
+        mask = torch.zeros(
+            self.num_tasks, len(self.parameters), dtype=torch.uint8
+        )
+        for key in self.parts:
+            mask[key] = 1
+        mask = mask.to(self.parameters[0].device)
+        dist.all_reduce(mask, dist.ReduceOp.MAX, group=group)
+        bucket: list[tuple[int, int]] = []
+        # By parameter: a bucket is freed when its last part is.
+        keys = [(task, index) for index, task in mask.t().nonzero().tolist()]
+        for key in keys:
+            bucket.append(key)
+            sizes = [self.parameters[index].numel() for _, index in bucket]
+            if sum(sizes) < _BUCKET and key != keys[-1]:
+                continue
+            flat = torch.cat([self._taken(*key).flatten() for key in bucket])
+            dist.all_reduce(flat, group=group)
+            flat.div_(dist.get_world_size(group))
+            for (task, index), part in zip(bucket, flat.split(sizes)):
+                shape = self.parameters[index].shape
+                self.parts[task, index] = part.view(shape)
+            bucket = []
+
+    def _taken(self, task: int, index: int) -> Tensor:
+        part = self.parts.pop((task, index), None)
+        if part is not None:
+            return part
+        return torch.zeros_like(self.parameters[index], dtype=self.dtype)
+
+    def is_finite(self) -> bool:
+        """Whether all numbers are."""
+        sums = [part.sum() for part in self.parts.values()]
+        return bool(torch.stack(sums).isfinite().all())
+
+    def reaches(self, task: int, indices: Sequence[int]) -> bool:
+        """Whether a gradient of a task, of some parameters, is not 0."""
+        keys = self.parts.keys() & {(task, index) for index in indices}
+        return any(self.parts[key].any() for key in keys)
+
+    def gramian(
+        self, tasks: Sequence[int], indices: Sequence[int], factor: float
+    ) -> Tensor:
+        """Products of the gradients, divided by a factor, with each other."""
+        gramian = self.parameters[0].new_zeros(
+            len(tasks), len(tasks), dtype=self.dtype
+        )
+        for index in indices:
+            zero = torch.zeros_like(self.parameters[index], dtype=self.dtype)
+            flat = [
+                self.parts.get((task, index), zero).flatten().split(_PIECE)
+                for task in tasks
+            ]
+            for pieces in zip(*flat):
+                rows = torch.stack(pieces).div_(factor)
+                gramian += rows @ rows.T
+        return gramian
+
+    def matrix(self, tasks: Sequence[int], indices: Sequence[int]) -> Tensor:
+        """A row for each task; the gradients are not kept beside it."""
         sizes = [self.parameters[index].numel() for index in indices]
-        for index, part in zip(indices, row.split(sizes) if sizes else ()):
-            yield index, part.view(self.parameters[index].shape)
+        matrix = self.parameters[0].new_zeros(
+            len(tasks), sum(sizes), dtype=self.dtype
+        )
+        for index, columns in zip(indices, matrix.split(sizes, 1)):
+            for task in range(self.num_tasks):
+                part = self.parts.pop((task, index), None)
+                if part is not None and task in tasks:
+                    columns[tasks.index(task)].copy_(part.flatten())
+        return matrix
 
-    def begin(self) -> None:
-        """Begin a window, in the same memory."""
-        self.touched.clear()
-        self._loose.clear()
-
-    def add(self, gradients: Mapping[tuple[int, int], Tensor]) -> None:
-        """Add gradients, by task and number; the first of each is copied."""
-        loose = gradients.keys() - self._views.keys()
-        for key in loose:
-            before = self._loose.get(key)
-            new = _dense(gradients[key], self.flat)
-            self._loose[key] = new if before is None else before + new
-        again = gradients.keys() & self.touched
-        for keys, put in (
-            (gradients.keys() - again - loose, torch._foreach_copy_),
-            (again - loose, torch._foreach_add_),
-        ):
-            if keys:
-                keys = sorted(keys)
-                put(
-                    [self._views[key] for key in keys],
-                    [_dense(gradients[key], self.flat) for key in keys],
-                )
-        self.touched.update(gradients)
-
-    def items(self) -> dict[tuple[int, int], Tensor]:
-        """What was added up, by task and number."""
-        return {
-            key: self._views.get(key, self._loose.get(key))
-            for key in sorted(self.touched)
-        }
-
-    def arranged(self, touched: set[tuple[int, int]]) -> 'TaskGradients':
-        """The same in rows for exactly what several tasks have reached.
-
-        Where a task has not reached one of these, it is 0.
-        """
-        shared, owners = layout_of(touched)
-        if (tuple(shared), owners) == (self.shared, self.owners):
-            result = self
-        else:
-            result = TaskGradients(
-                self.parameters, self.num_tasks, shared, owners
-            )
-            result.add(self.items())
-        for key in result._views.keys() - result.touched:
-            result._views[key].zero_()
-        return result
-
-    def set_gradients(
-        self, combined: Tensor, factor: float, weights: Tensor | None
-    ) -> None:
-        """Add the combination ``(P,)``, and what is of one task, to ``grad``.
-
-        The combination is multiplied by ``factor``, what is of one task by
-        its number of ``weights`` ``(K,)``.
-        """
-        if factor != 1:
-            combined = combined * factor
-        parts = dict(self._split(combined, self.shared))
-        for index, task in self.owners.items():
-            own = self._views[task, index]
-            parts[index] = (
-                own.clone() if weights is None else own * weights[task]
-            )
-        for index, gradient in parts.items():
-            parameter = self.parameters[index]
-            gradient = gradient.to(parameter.dtype)
-            if parameter.grad is not None:
-                gradient = parameter.grad + gradient
-            parameter.grad = gradient
-
-
-def _dense(gradient: Tensor, like: Tensor) -> Tensor:
-    """A gradient in another dtype; one of an embedding may be sparse."""
-    if gradient.layout is not torch.strided:
-        gradient = gradient.to_dense()
-    return gradient.to(like.dtype)
+    def combined(self, index: int, weights: Mapping[int, float]) -> Tensor:
+        """Sum of a parameter's gradients times weights; they are dropped."""
+        total = torch.zeros_like(self.parameters[index], dtype=self.dtype)
+        for task in range(self.num_tasks):
+            part = self.parts.pop((task, index), None)
+            if part is not None and task in weights:
+                total.add_(part, alpha=weights[task])
+        return total

@@ -1,8 +1,8 @@
 """Gradient surgery: one direction from the gradients of several tasks.
 
-The K x P matrix of gradients is reduced over the ranks before the aggregator
-sees it, at the end of a window of accumulation: the result is that of one big
-batch in one process. (The aggregate of averages is not the average of
+The gradients of the tasks are averaged over the ranks before the aggregator
+sees them, at the end of a window of accumulation: the result is that of one
+big batch in one process. (The aggregate of averages is not the average of
 aggregates, and neither are their Gramians.)
 """
 
@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from torch import distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from ...checks.ddp import graph_leaves
 from ...registry import OPTIM_WRAPPERS
 from ..distributed import unwrap_model
 from .aggregators import (
@@ -74,8 +73,6 @@ class _GradientSurgery:
         self._gradients: TaskGradients | None = None
         # Of a window that was open when a checkpoint was written.
         self._restored: dict[tuple[int, int], Tensor] = {}
-        # The block of the last window, to be used again.
-        self._block: TaskGradients | None = None
 
     # Forward ---------------------------------------------------------------
 
@@ -194,42 +191,19 @@ class _GradientSurgery:
                 allow_unused=True,
                 **{'retain_graph': task != with_graph[-1], **kwargs},
             )
-            window.add(
-                {
-                    self._key(task, index): gradient
-                    for index, gradient in zip(numbers, gradients)
-                    if gradient is not None
-                }
-            )
-            del gradients
+            for index, gradient in zip(numbers, gradients):
+                if gradient is not None:
+                    key = 0 if index in self._summed else task
+                    window.add(key, index, gradient)
+            del gradients, gradient
         self._inner_count += 1
-
-    def _key(self, task: int, index: int) -> tuple[int, int]:
-        return (0 if index in self._summed else task), index
 
     def _open(self, losses: Sequence[Tensor]) -> TaskGradients:
         """The gradients of this window; begins one if there is none."""
         if self._gradients is None:
-            if self._block is None:
-                # As the graph has it; what is not so is arranged later.
-                reached = [graph_leaves([value]) for value in losses]
-                touched = {
-                    self._key(task, index)
-                    for index, parameter in enumerate(self._parameters)
-                    for task, leaves in enumerate(reached)
-                    if id(parameter) in leaves
-                }
-                self._block = TaskGradients(
-                    self._parameters, len(losses), *layout_of(touched)
-                )
-            self._gradients = self._block
-            self._gradients.begin()
-            self._gradients.add(
-                {
-                    key: value.to(self._gradients.flat)
-                    for key, value in self._restored.items()
-                }
-            )
+            self._gradients = TaskGradients(self._parameters, len(losses))
+            for key, value in self._restored.items():
+                self._gradients.add(*key, value)
             self._restored = {}
         if self._gradients.num_tasks != len(losses):
             raise ValueError(
@@ -250,51 +224,67 @@ class _GradientSurgery:
         super().zero_grad(**kwargs)
 
     def _combine(self) -> None:
-        gradients = self._block = self._reduced(self._gradients)
-        self._gradients = None
-        matrix, factor, weights = gradients.matrix, 1.0, None
-        if not gradients.shared:
-            combined = matrix.sum(0)
-        elif not gradients.flat.sum().isfinite():
-            # The scaler skips this step; without one NaN shows, as ever.
-            combined = matrix.sum(0)
-        else:
-            scaler = getattr(self, 'loss_scaler', None)
-            if scaler is not None:
-                factor = scaler.get_scale()
-                matrix.div_(factor)
+        gradients, self._gradients = self._gradients, None
+        if self._ddp is not None and dist.is_initialized():
+            if hasattr(self._ddp, 'finish_backward'):
+                self._ddp.finish_backward()
+            gradients.average(self._ddp.process_group)
+        shared, owners = layout_of(set(gradients.parts))
+        weights = dict.fromkeys(range(gradients.num_tasks), 1.0)
+        scaler = getattr(self, 'loss_scaler', None)
+        factor = 1.0 if scaler is None else scaler.get_scale()
+        combined = None
+        # Else the scaler skips this step; without one NaN shows, as ever.
+        if shared and gradients.is_finite():
             with self._seeded():
-                combined, weights = self._aggregate(matrix)
-            if combined._base is not None:
-                # Not a part of the block, which is used again.
-                combined = combined.clone()
-            if not combined.sum().isfinite():
-                norms = matrix.norm(dim=1).tolist()
-                raise FloatingPointError(
-                    f'{self.aggregator} gives a direction that is not '
-                    f'finite, of gradients with the norms {norms}'
-                )
+                combined = self._aggregate(gradients, shared, factor, weights)
         self._num_updates += 1
-        gradients.set_gradients(combined, factor, weights)
+        sizes = [self._parameters[index].numel() for index in shared]
+        parts = iter(combined.split(sizes) if combined is not None else ())
+        for index in shared:
+            parameter, part = self._parameters[index], next(parts, None)
+            if part is None:
+                _add(parameter, gradients.combined(index, weights))
+            else:
+                _add(parameter, part.view(parameter.shape) * factor)
+        for index, task in owners.items():
+            own = {task: weights[task] if self.weigh_heads else 1.0}
+            _add(self._parameters[index], gradients.combined(index, own))
 
-    def _aggregate(self, matrix: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The combination, and weights ``(K,)`` of what is of one task.
+    def _aggregate(
+        self,
+        gradients: TaskGradients,
+        shared: Sequence[int],
+        factor: float,
+        weights: dict[int, float],
+    ) -> Tensor | None:
+        """Put in the weights of the tasks; or else give the combination.
 
-        A task without a valid label has a row of 0, which changes what many
-        aggregators make of the others: it is left out.
+        A task without a valid label has a gradient of 0, which changes what
+        many aggregators make of the others: it is left out. The aggregator
+        gets the gradients divided by ``factor``.
         """
-        count = len(matrix)
-        tasks = matrix.any(1).nonzero().flatten().tolist()
+        count = gradients.num_tasks
+        tasks = [k for k in range(count) if gradients.reaches(k, shared)]
         aggregator = self._aggregator_of(tasks, count)
         if aggregator is None:
-            return matrix.sum(0), None
-        rows = matrix if len(tasks) == count else matrix[tasks]
+            return None
+        # Most of TorchJD's take no more than the products of the gradients.
+        weighting = getattr(aggregator, 'gramian_weighting', None)
         try:
-            if not self.weigh_heads:
-                return aggregator(rows), None
-            weights = matrix.new_ones(count)
-            weights[tasks] = aggregator.weighting(rows)
-            return weights[tasks] @ rows, weights
+            if weighting is not None:
+                gramian = gradients.gramian(tasks, shared, factor)
+                result, norms = weighting(gramian), gramian.diag().sqrt()
+                weights.update(zip(tasks, result.tolist()))
+            else:
+                rows = gradients.matrix(tasks, shared).div_(factor)
+                norms = rows.norm(dim=1)
+                if self.weigh_heads:
+                    result = aggregator.weighting(rows)
+                    weights.update(zip(tasks, result.tolist()))
+                    result = result @ rows
+                else:
+                    result = aggregator(rows)
         except ValueError as error:
             raise ValueError(
                 f'{aggregator} cannot combine these gradients: {error}. '
@@ -302,6 +292,12 @@ class _GradientSurgery:
                 'window, or reach what is shared; use larger batches, or '
                 'another aggregator'
             ) from error
+        if not result.sum().isfinite():
+            raise FloatingPointError(
+                f'{self.aggregator} gives a direction that is not finite, of '
+                f'gradients with the norms {norms.tolist()}'
+            )
+        return result if weighting is None else None
 
     def _aggregator_of(
         self, tasks: Sequence[int], count: int
@@ -318,27 +314,6 @@ class _GradientSurgery:
             built = build_aggregator(cfg, self._parameters[0])
             self._partial[key] = built, get_state(built)
         return self._partial[key][0]
-
-    def _reduced(self, gradients: TaskGradients) -> TaskGradients:
-        """The mean over ranks, in rows for what is shared on any of them."""
-        if self._ddp is None or not dist.is_initialized():
-            return gradients.arranged(gradients.touched)
-        if hasattr(self._ddp, 'finish_backward'):
-            self._ddp.finish_backward()
-        group = self._ddp.process_group
-        size = dist.get_world_size(group)
-        mask = torch.zeros(
-            gradients.num_tasks, len(self._parameters), dtype=torch.uint8
-        )
-        for key in gradients.touched:
-            mask[key] = 1
-        mask = mask.to(gradients.flat.device)
-        dist.all_reduce(mask, dist.ReduceOp.MAX, group=group)
-        touched = {(task, index) for task, index in mask.nonzero().tolist()}
-        gradients = gradients.arranged(touched)
-        dist.all_reduce(gradients.flat, group=group)
-        gradients.flat.div_(size)
-        return gradients
 
     @contextmanager
     def _seeded(self) -> Iterator[None]:
@@ -363,7 +338,7 @@ class _GradientSurgery:
         """
         if self._gradients is None:
             return dict(self._restored)
-        return self._gradients.items()
+        return dict(sorted(self._gradients.parts.items()))
 
     def add_task_gradient(
         self, task: int, parameter: int, gradient: Tensor
@@ -408,6 +383,14 @@ class _GradientSurgery:
         for (*tasks, count), state in own.get('partial', {}).items():
             aggregator = self._aggregator_of(tasks, count)
             set_state(aggregator, state, device)
+
+
+def _add(parameter: nn.Parameter, gradient: Tensor) -> None:
+    """Add to the ``grad`` of a parameter."""
+    gradient = gradient.to(parameter.dtype)
+    if parameter.grad is not None:
+        gradient = parameter.grad + gradient
+    parameter.grad = gradient
 
 
 @OPTIM_WRAPPERS.register_module()

@@ -429,18 +429,18 @@ def _kind_and_box(
 
     NaN for what :func:`mask_of` has to look at.
     """
-    text = bytes(segmentation)
     try:
-        shape = _SHAPE.decode(text or b'null')
+        shape = _SHAPE.decode(segmentation or b'null')
     except msgspec.DecodeError:
         begins = {b'[': POLYGONS, b'{': RLE}
-        return begins.get(text[:1], NEITHER), _NO_BOX
+        return begins.get(bytes(segmentation)[:1], NEITHER), _NO_BOX
     if not shape:
         return NO_SEGMENTATION, _NO_BOX
     if isinstance(shape, dict):
         return RLE, _NO_BOX
-    if any(len(one) < MIN_POLYGON or len(one) % 2 for one in shape):
-        return POLYGONS, _NO_BOX
+    for one in shape:
+        if len(one) < MIN_POLYGON or len(one) % 2:
+            return POLYGONS, _NO_BOX
     return POLYGONS, box_of_polygons(shape)
 
 
@@ -450,7 +450,7 @@ def box_of_polygons(polygons: Sequence) -> tuple[float, ...]:
     if len(polygons) > 1:
         numbers = list(itertools.chain.from_iterable(polygons))
     across, down = numbers[::2], numbers[1::2]
-    return tuple(map(float, (min(across), min(down), max(across), max(down))))
+    return min(across), min(down), max(across), max(down)
 
 
 def read_rle(

@@ -6,15 +6,17 @@ import os.path
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 import msgspec
 from mmengine.config import Config
 from mmengine.fileio import exists, list_dir_or_file
-from mmengine.registry import DATASETS, TRANSFORMS, DefaultScope
+from mmengine.registry import DATASETS, TRANSFORMS, DefaultScope, Registry
 
 from ....registry import DATASETS as OWN_DATASETS
 from ....utils.label_spec import HeadSpec
+from ....utils.quiet_hosts import deferred_names
 from ...config import (
     ignored_value,
     inner_datasets,
@@ -230,11 +232,6 @@ def _image_loading(dataset: Any, plain: Mapping) -> dict[str, Any]:
     loaders = [step for step in steps if _name(step).startswith('LoadImage')]
     if len(loaders) != 1 or _name(loaders[0]) != 'LoadImageFromFile':
         return {}
-    kinds = []
-    with TRANSFORMS.switch_scope_and_registry(scope) as registry:
-        for step in steps:
-            kind = step['type']
-            kinds.append(registry.get(kind) if isinstance(kind, str) else kind)
     color = str(loaders[0].get('color_type', 'color'))
     backend = loaders[0].get('imdecode_backend', 'cv2')
     if backend not in ('cv2', 'pillow'):
@@ -249,9 +246,10 @@ def _image_loading(dataset: Any, plain: Mapping) -> dict[str, Any]:
     # Steps of one's own may change it.
     hosts = ('mmcv.', 'mmdet.', 'mmseg.')
     if any(
-        not str(getattr(kind, '__module__', '')).startswith(hosts)
-        for kind in kinds
-    ) or any(_name(step) == 'RGB2Gray' for step in steps):
+        not _module_of(step['type'], scope).startswith(hosts)
+        or _name(step) == 'RGB2Gray'
+        for step in steps
+    ):
         return {}
     if values == 3:
         # MMSegmentation takes them off one channel, too.
@@ -276,7 +274,8 @@ def _filter_cfg(dataset: Any) -> dict[str, int]:
     form = form_of(dataset)
     if form not in ('coco', 'voc', 'yolo') or dataset.test_mode:
         return {}
-    from mmdet.datasets import CocoDataset, XMLDataset
+    from mmdet.datasets.coco import CocoDataset
+    from mmdet.datasets.xml_style import XMLDataset
 
     base = {'coco': CocoDataset, 'voc': XMLDataset}.get(
         form, OWN_DATASETS.get('mmext.YOLODataset')
@@ -361,17 +360,24 @@ def build_leaves(dataset: Mapping, cfg: Config) -> list[Any]:
     have not loaded them: a loader may fail at a file, or drop what is wrong
     in it.
     """
-    dataset = copy.deepcopy(dataset)
+    import mmengine.dataset  # noqa: F401  (it registers wrappers)
+
+    name, dataset = dataset.get('type'), copy.deepcopy(dataset)
     scope = cfg.get('default_scope', 'mmengine')
+    nodes = [node for _, node in walk_dicts(dataset)]
+    scopes = {node['_scope_'] for node in nodes if '_scope_' in node}
     try:
-        with (
-            DefaultScope.overwrite_default_scope(scope),
-            DATASETS.switch_scope_and_registry(scope) as registry,
-        ):
+        with DefaultScope.overwrite_default_scope(scope):
             for _, node in walk_dicts(dataset):
                 kind = node.get('type')
                 if isinstance(kind, str):
-                    kind = registry.get(kind)
+                    kind = _find(DATASETS, kind, scope, 'datasets')
+                if isinstance(kind, str):
+                    import_module(kind)
+                    kind = _find(DATASETS, node['type'], scope, 'datasets')
+                # So that no registry is asked for it again.
+                if inspect.isclass(kind) and scopes <= {scope}:
+                    node['type'] = kind
                 if 'pipeline' in node:
                     steps = _Steps(node['pipeline'], scope)
                     node['pipeline'] = [steps] if _is_leaf(kind) else []
@@ -389,11 +395,37 @@ def build_leaves(dataset: Mapping, cfg: Config) -> list[Any]:
         raise
     except Exception as error:
         raise ValueError(
-            f'the data set {dataset.get("type")} raises '
+            f'the data set {name} raises '
             f'{type(error).__name__}: {error} ({code_location(error)}); '
             'correct its code, or its arguments in the config'
         ) from error
     return leaves
+
+
+def _find(root: Registry, name: str, scope: str, package: str) -> Any:
+    """A registered class, or the module where a deferred host lists it."""
+    own, _, short = name.rpartition('.')
+    listed = deferred_names(f'{own or scope}.{package}')
+    if listed:
+        known = root.children[own or scope].module_dict
+        if short in known or short in listed:
+            return known.get(short) or listed[short]
+        if not own and short in root.module_dict:
+            return root.module_dict[short]
+    if own == 'mmext':
+        # Not by way of the host's registry, which would load all of it.
+        return root.children[own].get(short)
+    with root.switch_scope_and_registry(scope) as registry:
+        return registry.get(name)
+
+
+def _module_of(kind: Any, scope: str) -> str:
+    """Where a transform is defined; one that a host lists is not loaded."""
+    import mmcv.transforms  # noqa: F401  (it registers what all hosts have)
+
+    if isinstance(kind, str):
+        kind = _find(TRANSFORMS, kind, scope, 'datasets.transforms')
+    return kind if isinstance(kind, str) else getattr(kind, '__module__', '')
 
 
 def _is_leaf(kind: Any) -> bool:
@@ -430,12 +462,10 @@ def form_of(dataset: Any) -> str:
     files can be looked at as they stand. Empty for another form, or a class
     that reads them in a way of its own.
     """
-    from mmdet.datasets import (
-        CocoDataset,
-        CocoPanopticDataset,
-        LVISV1Dataset,
-        XMLDataset,
-    )
+    from mmdet.datasets.coco import CocoDataset
+    from mmdet.datasets.coco_panoptic import CocoPanopticDataset
+    from mmdet.datasets.lvis import LVISV1Dataset
+    from mmdet.datasets.xml_style import XMLDataset
 
     yolo = OWN_DATASETS.get('mmext.YOLODataset')
     nyuv2 = OWN_DATASETS.get('mmext.NYUv2MultiTaskDataset')
@@ -481,10 +511,7 @@ def load_step(dataset: Any) -> tuple[Mapping, str]:
     steps, scope = _steps(dataset)
     for step in steps:
         if _name(step) == 'LoadAnnotations':
-            with TRANSFORMS.switch_scope_and_registry(scope) as registry:
-                kind = step['type']
-                kind = registry.get(kind) if isinstance(kind, str) else kind
-            return step, getattr(kind, '__module__', '').partition('.')[0]
+            return step, _module_of(step['type'], scope).partition('.')[0]
     return {}, ''
 
 
