@@ -11,18 +11,6 @@ for _family in ('boxes', 'maps', 'voc'):
     importlib.import_module(f'helpers.right_{_family}')
 
 
-<<<<<<< HEAD
-@pytest.fixture(scope='module', autouse=True)
-def _quick_collections():
-    """Data sets of mmengine collect garbage when they are built."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
-
-=======
->>>>>>> tests34
 # Their first config and their first bare way are tried by default; those of
 # all sets are slow.
 _QUICK = (
