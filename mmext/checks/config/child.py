@@ -5,8 +5,8 @@ child, which gives for each change the rule that asked for it, and why. Values
 are written as Python source that MMEngine reads back as they are.
 """
 
-import ast
 import inspect
+import keyword
 import math
 import os
 import re
@@ -37,14 +37,8 @@ class Variable:
 
 def is_argument_name(key: Any) -> bool:
     """Whether ``dict(key=...)`` is Python."""
-    # `dict(self=...)` is fine; keywords of Python are not.
-    if not isinstance(key, str) or not key.isidentifier():
-        return False
-    try:
-        ast.parse(f'dict({key}=1)')
-    except SyntaxError:
-        return False
-    return True
+    is_name = isinstance(key, str) and key.isidentifier()
+    return is_name and not keyword.iskeyword(key)
 
 
 def _items(value: Any) -> tuple[str, str, list[tuple[Any, str, Any]]]:
@@ -274,13 +268,6 @@ class ConfigDraft:
     The file assigns the variables, then runs the statements, which change
     the base in place, and then assigns the settings, which are merged.
 
-    Attributes:
-        base: Settings of the base, as dicts.
-        variables: Values by name, for :class:`Variable`.
-        edits: Statements.
-        settings: Values by the keys of the base.
-        comments: For some keys of ``settings``, lines of text.
-
     Examples:
         >>> draft = ConfigDraft({'heads': [{'num_classes': 80}]})
         >>> draft.set(('heads', 0), num_classes=3)
@@ -294,10 +281,13 @@ class ConfigDraft:
         <BLANKLINE>
     """
 
-    base: dict[str, Any]
+    base: dict[str, Any]  # Settings of the base, as dicts.
+    # Values by name, for `Variable`.
     variables: dict[str, Any] = field(default_factory=dict)
+    # Values by the keys of the base.
     settings: dict[str, Any] = field(default_factory=dict)
     edits: list['str | _Update'] = field(default_factory=list)
+    # For some keys of settings, lines of text.
     comments: dict[str, str] = field(default_factory=dict)
 
     def set(self, steps: Steps, **values: Any) -> None:
@@ -336,15 +326,10 @@ class ConfigDraft:
         self.edits.append(f'{location}.pop({last!r})')
 
     def text(self, base: str, head: str) -> str:
-        """The file.
+        """The file, which names its base so and begins with a comment.
 
-        Args:
-            base: How it names its base.
-            head: What it is, as a comment.
-
-        Raises:
-            TypeError: If a value cannot be written as source; of
-                ``settings``, it names the key.
+        TypeError if a value cannot be written as source; of ``settings``, it
+        names the key.
         """
         lines = [*_comment(head), f'_base_ = {source_of(base)}', '']
         for name, value in self.variables.items():
@@ -413,26 +398,16 @@ def write_child_config(
     """Write a config that inherits another, with changes.
 
     The file is loaded before it takes its place: it is exactly the parent
-    with the options set.
+    with the options set, or else a ValueError.
 
     Args:
         parent: The config to inherit: a file, or a name such as
             ``'mmdet::dino/dino-4scale_r50_8xb2-12e_coco.py'``.
         options: See :func:`apply_options`.
-        out: File to write; it must not exist.
+        out: File to write; it must not exist, unless it is to ``replace``.
         reasons: For keys of ``options``, a comment: which rule asked for the
             change, and why.
-        replace: The file may exist, and is replaced.
-
-    Returns:
-        The file.
-
-    Raises:
-        FileExistsError: If there is such a file.
-        KeyError: As :func:`apply_options`.
-        TypeError: If a value cannot be written as source.
-        ValueError: As :func:`apply_options`; if ``out`` does not end with
-            ``.py``; or if the parent cannot be changed so by inheriting it.
+        replace: The file may exist.
     """
     out = Path(out)
     if out.suffix != '.py':

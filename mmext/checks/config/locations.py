@@ -30,21 +30,14 @@ _CALLS = {'dict': dict, 'range': range, 'slice': slice}
 
 
 class Bound(NamedTuple):
-    """A statement that sets something.
+    """A statement that sets something."""
 
-    Attributes:
-        steps: What it sets: the variable, and the keys below it.
-        value: The expression.
-        line: Of the statement.
-        merges: It leaves what it does not name as it is, as ``update`` does.
-        inherited: It changes what the file inherits, ``_base_.x``.
-    """
-
-    steps: Steps
+    steps: Steps  # What it sets: the variable, and the keys below it.
     value: ast.expr
     line: int
+    # It leaves what it does not name as it is, as `update` does.
     merges: bool = False
-    inherited: bool = False
+    inherited: bool = False  # It changes what the file inherits, `_base_.x`.
 
 
 def parse_text(text: str) -> ast.Module:
@@ -185,16 +178,10 @@ def read_values(
 ) -> dict[str, Any]:
     """What ``Config.pretty_text`` has written: assignments of values.
 
-    Args:
-        text: The config.
-        other: Gives the value of an expression that is none of literals,
-            ``dict(...)`` and known names, or raises. It is asked about other
-            statements, too.
-        names: Values of names beside those that the text assigns.
-
-    Raises:
-        MemoryError, RecursionError, SyntaxError, ValueError: If it is no
-            Python.
+    ``other`` gives the value of an expression that is none of literals,
+    ``dict(...)`` and known ``names``, or raises; it is asked about other
+    statements, too. Text that is no Python is a MemoryError, RecursionError,
+    SyntaxError or ValueError.
     """
     known, values = dict(names or {}), {}
     for statement in ast.parse(text).body:
@@ -259,15 +246,10 @@ _NO_BASES = (
 
 
 class KeyPlace(NamedTuple):
-    """Where a key is set.
+    """Where a key is set."""
 
-    Attributes:
-        file: The config file; empty if it is not known.
-        line: In that file, from 1; 0 if it is not known.
-    """
-
-    file: str = ''
-    line: int = 0
+    file: str = ''  # The config file; empty if it is not known.
+    line: int = 0  # In that file, from 1; 0 if it is not known.
 
 
 def key_location(cfg: Config | str | Path, key: str) -> KeyPlace:
@@ -278,15 +260,8 @@ def key_location(cfg: Config | str | Path, key: str) -> KeyPlace:
     ``model['neck'] = ...`` or ``model.update(...)``. Configs with
     ``read_base()`` are followed by their imports.
 
-    Args:
-        cfg: A config that was read from a file, or the file.
-        key: Dotted, such as ``'model.backbone.with_cp'``.
-
-    Returns:
-        The location. For a key that no file sets, such as a missing one, that
-        of the dict it would be in. Of YAML and JSON files the line is 0.
-        Both parts are empty if there is no file, or it does not set any
-        part of the key.
+    For a key that no file sets, such as a missing one, it is the location of
+    the dict it would be in. Of YAML and JSON files the line is 0.
 
     Examples:
         >>> key_location(Config({'a': 1}), 'a')

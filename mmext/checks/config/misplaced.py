@@ -199,25 +199,17 @@ _SHORTENED = 10
 
 @dataclass(frozen=True)
 class MisplacedKey:
-    """A setting where nothing reads it.
+    """A setting where nothing reads it."""
 
-    Attributes:
-        location: Where it is, such as
-            ``model.train_cfg.find_unused_parameters``.
-        value: Its value.
-        reason: Why it does not work there.
-        read_at: Where it is read, in words.
-        fix: What to merge into the config instead; empty if the setting
-            only has to go.
-        named_in: A file of the project's own code that names the setting, so
-            that it may be read after all; empty for none.
-    """
-
-    location: str
+    location: str  # Such as 'model.train_cfg.find_unused_parameters'.
     value: Any
-    reason: str
-    read_at: str
+    reason: str  # Why it does not work there.
+    read_at: str  # Where it is read, in words.
+    # What to merge into the config instead; empty if the setting only has to
+    # go.
     fix: Mapping[str, Any]
+    # A file of the project's own code that names the setting, so that it may
+    # be read after all; empty for none.
     named_in: str
 
     @property
@@ -231,18 +223,11 @@ def check_misplaced_keys(
 ) -> None:
     """Raise if a config sets something where nothing reads it.
 
-    Args:
-        cfg: The config of a training. ``check_misplaced_keys=False`` at its
-            top level turns this check off; ``own_keys`` names the keys that
-            code of one's own reads, see :func:`is_own_key`. What may be read
-            by a project's own code, as that names it, is a warning in the
-            log.
-        runner: See :func:`find_misplaced_keys`.
-
-    Raises:
-        TypeError: If the switch is not a bool.
-        ValueError: If there are misplaced keys. It names all of them and the
-            lines that work.
+    The ValueError names all such keys and the lines that work.
+    ``check_misplaced_keys=False`` at the top level turns this check off;
+    ``own_keys`` names the keys that code of one's own reads, see
+    :func:`is_own_key`. What may be read by a project's own code, as that
+    names it, is a warning in the log.
     """
     switch = cfg.get('check_misplaced_keys', True)
     if not isinstance(switch, bool):
@@ -299,17 +284,9 @@ def find_misplaced_keys(
     ``detect_anomalous_params`` and ``with_cp``, and at the top level names
     that differ from theirs by a typing error. An argument of a component is
     misplaced if its class does not take it; what cannot be known, such as
-    what a class does with ``**kwargs``, is not reported.
-
-    Args:
-        cfg: The config. It is not changed. Nothing is built, but packages
-            that components are registered in may be imported.
-        runner: The runner that is going to be used, a class or a name. By
-            default ``runner_type`` of the config, else ``FlexibleRunner``
-            where there is a ``strategy``, else mmext's.
-
-    Returns:
-        The misplaced ones, in the order of the config's sections.
+    what a class does with ``**kwargs``, is not reported. ``runner`` is that of
+    :class:`RightPlaces`. Nothing is built, but packages that components are
+    registered in may be imported.
 
     Examples:
         >>> cfg = {'model': {'train_cfg': {'find_unused_parameters': True}}}

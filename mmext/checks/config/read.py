@@ -113,13 +113,8 @@ def apply_data_root(cfg: Config) -> Config:
         cfg.merge_from_dict(options)
         cfg = apply_data_root(cfg)
 
-    Args:
-        cfg: The config. It is not changed.
-
-    Returns:
-        A copy with the paths in place. Its ``base_data_root`` is its
-        ``data_root``, so a second call changes nothing. Without a top-level
-        ``data_root`` it is a plain copy.
+    The result is a copy; its ``base_data_root`` is its ``data_root``, so a
+    second call changes nothing.
 
     Raises:
         TypeError: If ``data_root`` or ``base_data_root`` is not a string.
@@ -217,18 +212,7 @@ def check_data_paths(cfg: Config, splits: Sequence[str] = _SPLITS) -> None:
 
     Looks into the data sets of the dataloaders, wrapped ones included, and
     into the evaluators. What is not read from a local disk is not checked,
-    and a log line says so.
-
-    Args:
-        cfg: The config, after :func:`apply_data_root`.
-        splits: Those to check, of ``'train'``, ``'val'`` and ``'test'``. One
-            that the config does not have is passed over.
-
-    Raises:
-        ValueError: If ``splits`` has another name.
-        FileNotFoundError: If something is missing. The message gives split,
-            path and config key of each, what to set, and for the generated
-            set the command that makes it.
+    and a log line says so; splits that the config lacks are passed over.
 
     Examples:
         >>> dataset = dict(data_root='no/such/', ann_file='a.json')
@@ -309,16 +293,9 @@ def _install_hint(error: Exception) -> str:
 
 
 def config_file(name: str) -> str:
-    """The file of a config, which may be one that a package ships.
+    """The file of a config, also of ``'mmext::pidnet/pidnet_s_camvid.py'``.
 
-    Args:
-        name: A file, or a name such as ``'mmext::pidnet/pidnet_s_camvid.py'``.
-
-    Returns:
-        The file; a name without ``::`` and a file that exists as they are.
-
-    Raises:
-        FileNotFoundError: If the package, or its config, does not exist.
+    FileNotFoundError if the package, or its config, does not exist.
     """
     if '::' not in name or Path(name).exists():
         return name
@@ -395,13 +372,12 @@ def read_config(
 
     Returns:
         A config of its own, with ``data_root`` applied (see
-        :func:`apply_data_root`); the argument is not changed.
+        :func:`apply_data_root`).
 
     Raises:
         FileNotFoundError: If the file does not exist.
-        ValueError: If no config is given and ``meta`` has none, or one that
-            would have to be trusted. If the file cannot be loaded: then it
-            names the line.
+        ValueError: If it cannot be loaded: then it names the line; or if
+            ``meta`` has no config, or one that would have to be trusted.
     """
     if isinstance(config, Config):
         result = config
@@ -462,19 +438,9 @@ def read_config_classes(config: Config) -> tuple[str, ...]:
 
     They are found as the data set itself does when a training builds it:
     ``metainfo`` of the config, which may be the name of a file, over the
-    ``METAINFO`` of the registered class. Nothing is read from the data.
-
-    Args:
-        config: A config with a ``train_dataloader``; its data set may be
-            inside of wrappers.
-
-    Returns:
-        K names.
-
-    Raises:
-        ValueError: If there is no data set, its type is not registered, it
-            names no classes, or the parts of a joined set name different
-            ones.
+    ``METAINFO`` of the registered class. Nothing is read from the data, whose
+    set may be inside of wrappers. ValueError if no classes are named, or the
+    parts of a joined set name different ones.
     """
     root = ('train_dataloader', 'dataset')
     dataset = (config.get('train_dataloader') or {}).get('dataset')

@@ -72,18 +72,12 @@ SECTIONS: dict[str, tuple[Registry, ...]] = {
 
 @dataclass(frozen=True)
 class ConfigNode:
-    """A dict somewhere in a config.
+    """A dict somewhere in a config."""
 
-    Attributes:
-        path: Keys and indices that lead to it.
-        cfg: The dict.
-        scope: Registry scope in which its ``type`` is looked up.
-        parent: The dict that it is in, None for a whole section.
-    """
-
-    path: Steps
+    path: Steps  # Keys and indices that lead to it.
     cfg: Mapping
-    scope: str
+    scope: str  # Registry scope in which its `type` is looked up.
+    # The dict that it is in, None for a whole section.
     parent: 'ConfigNode | None' = None
 
     @property
@@ -121,14 +115,9 @@ _KNOWN = ('mmext', 'mmengine', 'mmdet', 'mmseg', 'mmcv', 'mmpretrain', 'torch')
 def is_own_key(cfg: Mapping[str, Any], location: str) -> bool:
     """Whether ``own_keys`` of a config says that its own code reads a key.
 
-    Args:
-        cfg: The config. ``own_keys`` at its top level lists names of keys,
-            such as ``'with_cp'``, for any location, or locations, such as
-            ``'model.neck.with_cp'``; ``*`` stands for any text.
-        location: The key, such as ``model.neck.with_cp``.
-
-    Raises:
-        TypeError: If ``own_keys`` is no list of texts.
+    ``own_keys`` at the top level lists names of keys, such as ``'with_cp'``,
+    for any location, or locations, such as ``'model.neck.with_cp'``; ``*``
+    stands for any text.
     """
     own = cfg.get('own_keys', ())
     if not isinstance(own, list | tuple) or not all(
@@ -150,10 +139,8 @@ def own_code_with(
 ) -> str:
     """A file of a project's own code that names a key; empty for none.
 
-    Args:
-        location: The key, such as ``model.neck.with_cp``.
-        cfg: The config, whose ``custom_imports`` are code of the project.
-        kinds: Components of the config; those of known packages do not count.
+    Code of the project is what ``custom_imports`` name, and the modules of
+    ``kinds``, components of the config, of other packages than known ones.
     """
     modules = custom_imports(cfg)
     classes = {base for kind in kinds for base in getattr(kind, '__mro__', ())}
@@ -344,11 +331,7 @@ def unknown_loader_keys(
 ) -> Iterator[tuple[str, str]]:
     """Arguments of a data loader that neither runners nor PyTorch take.
 
-    Args:
-        loader: Such as ``train_dataloader`` of a config.
-
-    Yields:
-        Each, and the name that it may be meant for; empty for none.
+    Each with the name that it may be meant for; empty for none.
     """
     # Not at the top: torch takes a second to load.
     from torch.utils.data import DataLoader

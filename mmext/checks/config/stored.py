@@ -162,17 +162,11 @@ def _import_registry(scope: Any) -> None:
 def read_stored_config(stored: str | Mapping, *, trust: bool) -> Config:
     """Make a config of what a checkpoint holds under ``meta['cfg']``.
 
-    Args:
-        stored: Text as ``Config.pretty_text``, or a mapping.
-        trust: Run the text, whatever it does.
-
-    Returns:
-        The config; what its ``custom_imports`` name is imported.
-
-    Raises:
-        ValueError: If the text is more than assignments of values, imports
-            modules of other packages than OpenMMLab's that are not loaded
-            yet, or has types that are not registered, without ``trust``.
+    That is text as ``Config.pretty_text``, or a mapping. What its
+    ``custom_imports`` name is imported. With ``trust``, the text is run,
+    whatever it does; without, ValueError if it is more than assignments of
+    values, imports modules of other packages than OpenMMLab's that are not
+    loaded yet, or has types that are not registered.
     """
     if not isinstance(stored, str):
         cfg = Config(copy.deepcopy(dict(stored)))
@@ -233,14 +227,8 @@ def config_to_json(cfg: Config) -> dict[str, Any]:
 
     What JSON lacks is a dict of one key: ``{'__tuple__': [1, 2]}``,
     ``{'__float__': 'inf'}``, and ``{'__items__': [[1, 'a']]}`` for a dict
-    with keys that are no strings.
-
-    Args:
-        cfg: The config. Keys that say which run it was, such as
-            ``work_dir``, are left out.
-
-    Returns:
-        Something that ``json.dumps`` takes, and :func:`config_from_json`.
+    with keys that are no strings. Keys that say which run it was, such as
+    ``work_dir``, are left out.
 
     Raises:
         ValueError: If a value is none that JSON can hold, such as a function

@@ -183,8 +183,6 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return ', '.join(locations) + (f' and {more} more' if more > 0 else '')
 
 
-_ID = re.compile(r'([A-Z]{2,6})\d{3}')
-
 # By tool, and then by id.
 _rules: defaultdict[str, dict[str, 'Rule']] = defaultdict(dict)
 
@@ -209,20 +207,10 @@ def new_finding(
 ) -> Finding:
     """What a rule yields: a finding that the rule completes.
 
-    Args:
-        message: One sentence. The same for each file that has the same
-            error, as far as possible: ``value``, ``count`` and the location
-            have fields of their own.
-        file: As :attr:`Location.file`.
-        line: As :attr:`Location.line`.
-        key: As :attr:`Location.key`.
-        pixel: As :attr:`Location.pixel`.
-        image: As :attr:`Location.image`.
-        fields: Other fields of :class:`Finding`; ``severity`` and ``remedy``
-            are by default those of the rule.
-
-    Returns:
-        The finding, without a rule.
+    The message is one sentence, the same for each file that has the same
+    error, as far as possible: ``value``, ``count`` and the parts of the
+    :class:`Location` have arguments of their own. ``severity`` and ``remedy``
+    are by default those of the rule.
 
     Examples:
         >>> new_finding('mask is blue', file='a.png', pixel=(3, 5)).position
@@ -327,12 +315,7 @@ class Family(msgspec.Struct, frozen=True):
         severity: Severity = Severity.ERROR,
         **fields: Any,
     ) -> Rule:
-        """Add a rule; ``fields`` are those that differ from the family's.
-
-        Raises:
-            ValueError: If the id has another form than ``'SEG001'``, other
-                letters than the family, or is taken.
-        """
+        """Add a rule; ``fields`` are those that differ from the family's."""
         rule = Rule(
             id=rule_id,
             title=title,
@@ -341,16 +324,10 @@ class Family(msgspec.Struct, frozen=True):
             family=self,
             **{**self.common, **fields},
         )
-        match = _ID.fullmatch(rule_id)
-        if match is None:
+        if not re.fullmatch(rf'{self.letters}\d{{3}}', rule_id):
             raise ValueError(
-                'id must be 2 to 6 capital letters and 3 digits, such as '
-                f"'SEG001', got {rule_id!r}"
-            )
-        if match[1] != self.letters:
-            raise ValueError(
-                f'id must begin with the letters of its family, '
-                f'{self.letters}, got {rule_id!r}'
+                f'id must be the letters of its family, {self.letters}, and '
+                f'3 digits, got {rule_id!r}'
             )
         taken = find_rule(rule_id)
         if taken is not None:
@@ -366,15 +343,7 @@ class Family(msgspec.Struct, frozen=True):
     def rule(
         self, rule_id: str, **fields: Any
     ) -> Callable[[Callable], Callable]:
-        """A decorator that makes a rule of a generator function.
-
-        Args:
-            rule_id: As :attr:`Rule.id`.
-            fields: As of :meth:`declare`.
-
-        Returns:
-            It gives a function back that yields complete findings.
-        """
+        """A decorator that declares a rule, and completes its findings."""
 
         def decorate(function: Callable) -> Callable:
             @functools.wraps(function)
@@ -407,18 +376,10 @@ def select_rules(
     select: Iterable[str] = (),
     ignore: Iterable[str] = (),
 ) -> tuple[Rule, ...]:
-    """Choose rules by id, or by the beginning of ids.
+    """Choose rules by id, or by the beginning of ids, as ``('SEG', 'PAIR')``.
 
-    Args:
-        rules: To choose from, by id.
-        select: Such as ``('SEG', 'PAIR001')``; empty for all.
-        ignore: Taken away from those.
-
-    Returns:
-        In the order of ``rules``.
-
-    Raises:
-        ValueError: If a word is neither an id nor the beginning of one.
+    All, if nothing is selected; in their order. ValueError if a word is
+    neither an id nor the beginning of one.
     """
     chosen = _matching(rules, tuple(select), 'select') or set(rules)
     chosen -= _matching(rules, tuple(ignore), 'ignore')

@@ -29,12 +29,7 @@ _Record = TypeVar('_Record', bound=msgspec.Struct)
 
 
 def as_record(finding: Finding, record: type[_Record]) -> _Record:
-    """What the JSON form of a tool holds of a finding.
-
-    Args:
-        finding: Any.
-        record: Its fields are fields or properties of the finding.
-    """
+    """A finding as a record of the fields, or properties, of these names."""
     names = record.__struct_fields__
     return record(**{name: getattr(finding, name) for name in names})
 
@@ -109,15 +104,9 @@ def _row(finding: Finding) -> dict[str, Any]:
 def location_writer(file: IO[bytes], form: str) -> Callable[[Finding], None]:
     """A function that writes a finding as a line of a file.
 
-    Each line has the severity (``'error'``, ``'warning'`` or ``'note'``),
-    ``location`` for where in the file it is (``'y=3, x=5'``), ``related`` for
-    other locations that belong to it, and fields of :class:`Finding`.
-
-    Args:
-        file: Where to, in UTF-8; names of files are made
-            :func:`readable`.
-        form: ``'jsonl'``: a JSON object each; or ``'csv'``: the same with a
-            line of names first, ``related`` being divided by newlines.
+    As ``'jsonl'``, a JSON object each; as ``'csv'``, the same with a line of
+    names first, ``related`` being divided by newlines. Names of files are made
+    :func:`readable`.
     """
 
     def write_cells(cells: list[str]) -> None:

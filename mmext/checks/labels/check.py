@@ -40,6 +40,7 @@ from .store import (
     Result,
     WorkItem,
     chunks,
+    is_on_disk,
     run_serial,
     stored_kind,
     unpack,
@@ -58,10 +59,7 @@ def _stamp(item: WorkItem) -> str:
     Size and time of change in nanoseconds; ``'absent'`` for a file that is
     not there; empty where only reading can tell, as in object stores.
     """
-    args = item.backend_args or {}
-    prefix = item.path.rpartition('://')[0]
-    # Whether mmengine reads the path from the file system, by name.
-    if args.get('backend', prefix) not in ('', 'local'):
+    if not is_on_disk(item.path, item.backend_args):
         return ''
     try:
         state = os.stat(item.path)
@@ -427,22 +425,15 @@ def check_sources(
     num_examples: int | None = 5,
     tell: Callable[[Finding], Any] = lambda finding: None,
 ) -> Report:
-    """Check the labels of some splits.
+    """Check the labels of some splits, whose names differ.
 
     Files that the store knows as they are now are not read again. What was
     read is in the store at once, so a run that is interrupted goes on where
-    it was.
-
-    Args:
-        sources: What to check; each has a name of its own.
-        store: Where facts of files are kept.
-        rules: What to look for; None for all.
-        run: Of a backend of :mod:`mmext.checks.labels.store`, its options
-            bound. The report does not depend on it.
-        progress: Called with the number of files that are read so far.
-        num_examples: Places that are named for each kind of finding; None
-            for all, which takes memory for each.
-        tell: Called with every finding, as it is made.
+    it was. The report does not depend on ``run``, a backend of
+    :mod:`mmext.checks.labels.store`. ``progress`` gets the number of files
+    that are read so far, ``tell`` every finding as it is made; of each kind
+    ``num_examples`` are in the report, or all for None, which takes memory for
+    each.
     """
     names = [source.expected.split for source in sources]
     if len(set(names)) != len(names):

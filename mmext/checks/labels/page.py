@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import PurePath
-from typing import Any
 
 import cv2
 import msgspec
@@ -34,10 +33,9 @@ from .expectations import (
 )
 from .facts import BoxFacts, MaskFacts, Sample, is_turned
 from .readers.decode import DECODER_ERRORS, open_image, pixels_of, read_head
-from .report import FindingGroup, Report, many
+from .report import FindingGroup, Report, class_table, many, percent
 from .rules.registry import RULES
 from .store import WorkItem, read_content, read_facts
-from .totals import ClassCounts, SplitReport
 
 # What the finding is about; what else is wrong, or to be compared; the rest.
 WRONG = (255, 0, 144)
@@ -510,8 +508,6 @@ def _whole(boxes: Sequence[Box], size: tuple[int, int]) -> np.ndarray:
     return np.hstack([low, np.maximum(sides[:, :2], sides[:, 2:])])
 
 
-# In percent of the width: what is there at all is seen.
-_LEAST_WIDTH = 0.4
 # With few findings, there is room for all that is known of them.
 _OPEN = 8
 
@@ -540,7 +536,8 @@ def report_html(report: Report, pictures: Sequence[Picture] = ()) -> bytes:
             'tiles': tiles,
             'report': report,
             'open': len(report.groups) <= _OPEN,
-            'charts': class_charts(report),
+            'charts': [class_table(s) for s in report.splits if s.classes],
+            'percent': percent,
             'pictures': pictures,
             'num_pictures': Counter(picture.group for picture in pictures),
             'picture_rules': {picture.finding.rule for picture in pictures},
@@ -551,59 +548,3 @@ def report_html(report: Report, pictures: Sequence[Picture] = ()) -> bytes:
             'plural': page.plural,
         },
     )
-
-
-def class_charts(report: Report) -> list[dict[str, Any]]:
-    """Bars of each class: a chart for all splits that have the same classes.
-
-    Each has a row for each class and a cell for each split: ``count`` of
-    pixels or objects, ``share`` as text, ``files`` that have the class, and
-    the ``width`` of the bar in percent, of one scale in all splits.
-    """
-    charts: dict[tuple, list[SplitReport]] = {}
-    for split in report.splits:
-        if split.classes:
-            semantic = any(row.pixels for row in split.classes)
-            names = tuple((row.label, row.name) for row in split.classes)
-            charts.setdefault((semantic, names), []).append(split)
-    return [_chart(key[0], splits) for key, splits in charts.items()]
-
-
-def _chart(semantic: bool, splits: Sequence[SplitReport]) -> dict[str, Any]:
-    def count(row: ClassCounts) -> int:
-        return row.pixels if semantic else row.boxes
-
-    shares = []
-    for split in splits:
-        total = sum(map(count, split.classes)) or 1
-        shares.append([count(row) / total for row in split.classes])
-    most = max(map(max, shares)) or 1.0
-    rows = []
-    for index, first in enumerate(splits[0].classes):
-        cells = []
-        for split, own in zip(splits, shares):
-            row, share = split.classes[index], own[index]
-            width = max(100 * share / most, _LEAST_WIDTH) if share else 0
-            cells.append(
-                {
-                    'count': count(row),
-                    'share': _percent(share),
-                    'files': row.masks if semantic else row.images,
-                    'width': f'{width:.2f}',
-                }
-            )
-        rows.append({'label': first.label, 'name': first.name, 'cells': cells})
-    return {
-        'unit': 'pixels' if semantic else 'objects',
-        'files': 'label maps' if semantic else 'images',
-        'splits': [
-            (split.split, split.num_masks if semantic else split.num_samples)
-            for split in splits
-        ],
-        'rows': rows,
-        'most': _percent(most),
-    }
-
-
-def _percent(share: float) -> str:
-    return '< 0.01 %' if 0 < share < 0.00005 else f'{100 * share:.2f} %'

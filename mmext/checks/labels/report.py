@@ -4,6 +4,7 @@ import heapq
 import re
 from collections import Counter
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import msgspec
 from rich.console import Console
@@ -226,22 +227,46 @@ def report_json(report: Report) -> bytes:
     return to_json(form)
 
 
-def _split_table(split: SplitReport) -> Table:
-    semantic = any(row.pixels for row in split.classes)
-    table = Table('label', 'class', box=None)
-    columns = ('pixels', 'share', 'label maps')
-    for name in columns if semantic else ('objects', 'share', 'images'):
-        table.add_column(name, justify='right')
-    table.columns[0].justify = 'right'
-    numbers = [
-        (row.pixels, row.masks) if semantic else (row.boxes, row.images)
-        for row in split.classes
+class ClassTable(NamedTuple):
+    """How much there is of each class of a split."""
+
+    split: str
+    unit: str  # 'pixels', or 'objects'.
+    files: str  # What has them: 'label maps', or 'images'.
+    num_files: int
+    # Label, name, number of pixels or objects, their share, number of files.
+    rows: list[tuple[int, str, int, float, int]]
+
+
+def class_table(split: SplitReport) -> ClassTable:
+    """A row for each class, of its pixels or else of its objects."""
+    if any(row.pixels for row in split.classes):
+        units = 'pixels', 'label maps', split.num_masks
+        counts = [(row.pixels, row.masks) for row in split.classes]
+    else:
+        units = 'objects', 'images', split.num_samples
+        counts = [(row.boxes, row.images) for row in split.classes]
+    total = sum(count for count, _ in counts) or 1
+    rows = [
+        (row.label, row.name, count, count / total, files)
+        for row, (count, files) in zip(split.classes, counts)
     ]
-    total = sum(count for count, _ in numbers) or 1
-    for row, (count, where) in zip(split.classes, numbers):
-        share = f'{100 * count / total:.2f} %'
-        name = escape(row.name)
-        table.add_row(str(row.label), name, f'{count:,}', share, f'{where:,}')
+    return ClassTable(split.split, *units, rows)
+
+
+def percent(share: float) -> str:
+    """``'12.34 %'``; what is there at all is seen."""
+    return '< 0.01 %' if 0 < share < 0.00005 else f'{100 * share:.2f} %'
+
+
+def _split_table(split: SplitReport) -> Table:
+    own = class_table(split)
+    table = Table('label', 'class', own.unit, 'share', own.files, box=None)
+    for column in (0, 2, 3, 4):
+        table.columns[column].justify = 'right'
+    for label, name, count, share, files in own.rows:
+        cells = f'{count:,}', percent(share), f'{files:,}'
+        table.add_row(str(label), escape(name), *cells)
     return table
 
 

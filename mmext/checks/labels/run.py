@@ -32,7 +32,7 @@ from .sources.folders import (
     splits_of_voc,
     splits_of_yolo,
 )
-from .store import FactStore, choose_backend
+from .store import FactStore, choose_backend, is_on_disk
 from .totals import CLASS_WEIGHT_KINDS, describe_class_weights
 
 # What may take the place of a config.
@@ -61,11 +61,6 @@ def sources_of(
 
     Arguments are the options of ``tools/validate_labels.py`` of these names,
     as its help explains them; a folder for ``config`` is taken for ``nyuv2``.
-
-    Raises:
-        ValueError: If not exactly one thing to check is given, or settings
-            do not fit it.
-        OSError: If it is not there.
     """
     bare = dict(zip(BARE, (masks, coco, voc, yolo, nyuv2)))
     given = [
@@ -178,6 +173,10 @@ def refuse_fix(fix: str | Path, sources: Sequence[SplitSource]) -> None:
             kind = 'panoptic annotations'
         elif first is not None and first.annotation_kind == 'yolo':
             kind = 'label files of YOLO'
+        elif first is not None and not is_on_disk(
+            first.mask or first.annotation, source.backend_args
+        ):
+            kind = 'files that are not on a disk of this machine'
         if kind:
             raise ValueError(
                 f'--fix {fix} does not repair {kind}; correct them as the '
@@ -192,16 +191,11 @@ _Path = str | Path | None
 
 
 class LabelCheck(NamedTuple):
-    """What :func:`check_labels` gives back.
+    """What :func:`check_labels` gives back."""
 
-    Attributes:
-        report: Findings in groups, with their counts, and what each split
-            holds.
-        exit_code: 1 with a finding at or above ``fail_on``, else 0.
-    """
-
+    # Findings in groups, with their counts, and what each split holds.
     report: Report
-    exit_code: int
+    exit_code: int  # 1 with a finding at or above `fail_on`, else 0.
 
 
 def check_labels(

@@ -119,6 +119,12 @@ def unpack(kind: str, facts: bytes) -> Any:
     return _decoder(kind).decode(facts)
 
 
+def is_on_disk(path: str, backend_args: dict[str, Any] | None) -> bool:
+    """Whether mmengine reads a path from the file system, by name."""
+    prefix = path.rpartition('://')[0]
+    return (backend_args or {}).get('backend', prefix) in ('', 'local')
+
+
 def read_content(item: WorkItem) -> tuple[bytes | None, ReadError | None]:
     """Bytes of a file, or None and why there are none."""
     args = item.backend_args
@@ -357,22 +363,14 @@ def chunks(items: Iterable, size: int) -> Iterator[list]:
 class FactStore:
     """Facts of files by path and kind, in one SQLite file.
 
-    Usable as a context manager. Several processes may read a store while one
-    writes it; a second writer waits for up to half a minute.
+    It is made if it is not there, and anew if it is of another version; a file
+    that is no store is a ValueError. Several processes may read it while one
+    writes; a second writer waits for up to half a minute.
 
-    Args:
-        path: File; made if it is not there, and anew if it is of another
-            version.
-
-    Raises:
-        ValueError: If the file is not a store.
-        FileNotFoundError: If the folder does not exist.
-
-    Note:
-        Every write is one transaction: killing the process loses none that
-        has returned. A loss of power may lose the last ones, and never
-        leaves half of one. The file must be on a disk of this machine:
-        SQLite's write-ahead log does not work over a network.
+    Every write is one transaction: killing the process loses none that has
+    returned. A loss of power may lose the last ones, and never leaves half of
+    one. The file must be on a disk of this machine: SQLite's write-ahead log
+    does not work over a network.
 
     Examples:
         >>> from tempfile import TemporaryDirectory

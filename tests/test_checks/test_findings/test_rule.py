@@ -100,9 +100,9 @@ SEG = Family('SEG', 'preflight', 'segments', {'scope': 'config'})
 @pytest.mark.parametrize(
     ('family', 'rule_id', 'message'),
     [
-        (TST, 'tst001', 'id must be 2 to 6 capital'),
-        (TST, 'TST1', 'id must be 2 to 6 capital'),
-        (TST, 'SEG099', "family, TST, got 'SEG099'"),
+        (TST, 'tst001', 'letters of its family, TST, and 3 digits'),
+        (TST, 'TST1', 'letters of its family, TST, and 3 digits'),
+        (TST, 'SEG099', "got 'SEG099'"),
         (SEG, 'SEG001', "must be new, got 'SEG001'"),
     ],
 )

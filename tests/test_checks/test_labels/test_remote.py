@@ -16,6 +16,7 @@ from helpers.right_sets import (
 )
 
 from mmext.checks.findings import Severity
+from mmext.checks.labels.run import refuse_fix, sources_of
 
 _CLASSES = ('dog', 'cat', 'cow')
 
@@ -124,3 +125,5 @@ def test_images_of_an_object_store(petrel, tmp_path, mapped):
     code, report = check(tmp_path, config)
     assert (code, errors(report)) == (0, [])
     assert [split['num_images'] for split in report['splits']] == [3, 3]
+    with pytest.raises(ValueError, match='not on a disk of this machine'):
+        refuse_fix('out', sources_of(config))

@@ -18,7 +18,7 @@ from ..readers.coco import read_coco
 from ..readers.image import read_mask_facts
 from ..report import many
 from ..rules.registry import RULES
-from ..sources.coco import coco_samples, read_bytes
+from ..sources.coco import coco_samples
 from ..store import FactStore
 from . import FixedFile
 from .coco import COCO_RULES, fix_coco
@@ -103,10 +103,6 @@ def fix_labels(
     ``out`` appears when all is written; an error leaves nothing behind. What
     ``rules`` find is repaired; what would lose labels, only if the id of its
     rule is in ``asked``.
-
-    Raises:
-        FileExistsError: If ``out`` is a file or holds something.
-        ValueError: If ``out`` is in a folder of the data or has one in it.
     """
     # Relative paths would not do as settings of a config.
     out = Path(out).absolute()
@@ -288,7 +284,7 @@ class _Split:
         self._put(path, content, FixedFile(content=content))
 
     def _read(self, path: str) -> bytes:
-        return read_bytes(path, self.source.backend_args)
+        return Path(path).read_bytes()
 
     def _put(self, path: str, old: bytes, new: FixedFile) -> bytes:
         return self._files.put(self._expected.split, path, old, new)
@@ -405,37 +401,13 @@ class _Split:
 
 
 def common_folder(folders: Iterable[str]) -> str:
-    """The folder that holds all folders, paths or URLs; empty for none.
-
-    ValueError if there is none, as for a path and a URL.
-    """
-    folders = sorted(folders)
-    absolute = [
-        folder if '://' in folder else os.path.abspath(folder)
-        for folder in folders
-    ]
-    if not absolute:
-        return ''
-    try:
-        common = os.path.commonpath(absolute)
-    except ValueError:  # Of a path and a URL.
-        common = ''
-    if not common:
-        raise ValueError(
-            'label files of a run must have a folder in common, got '
-            f'{folders[0]!r} and {folders[-1]!r}; repair one at a time'
-        )
-    if '://' in folders[0]:
-        # The last names of a URL are a path, of which the scheme is none.
-        common = common.replace(':/', '://', 1)
-    return common
+    """The folder that holds all folders; empty for none."""
+    absolute = [os.path.abspath(folder) for folder in folders]
+    return os.path.commonpath(absolute) if absolute else ''
 
 
 def check_out(out: Path, folders: Iterable[str]) -> None:
-    """Refuse a folder that holds something, or that is among the data.
-
-    URLs are passed by.
-    """
+    """Refuse a folder that holds something, or that is among the data."""
     if os.path.lexists(out) and not (out.is_dir() and not any(out.iterdir())):
         raise FileExistsError(
             f'--fix must name a folder that is not there, or an empty one, '
@@ -443,8 +415,6 @@ def check_out(out: Path, folders: Iterable[str]) -> None:
         )
     real = Path(os.path.realpath(out))
     for name in folders:
-        if '://' in name:
-            continue
         folder = Path(os.path.realpath(name))
         if real == folder or folder in real.parents or real in folder.parents:
             raise ValueError(

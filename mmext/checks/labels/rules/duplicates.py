@@ -61,13 +61,8 @@ def _in_buckets(keys: np.ndarray, bits: np.ndarray) -> Iterator[np.ndarray]:
 
 def _popcount(bits: np.ndarray) -> np.ndarray:
     """Number of bits set; numpy.bitwise_count is NumPy 2's."""
-    ones = np.zeros(len(bits), np.uint8)
-    for byte in bits.view(np.uint8).reshape(-1, 8).T:
-        ones += _ONES[byte]
-    return ones
-
-
-_ONES = np.array([bin(value).count('1') for value in range(256)], np.uint8)
+    each = np.unpackbits(bits.view(np.uint8).reshape(-1, 8), axis=1)
+    return each.sum(1, np.uint8)
 
 
 _MAX_NAMES = 4

@@ -73,13 +73,9 @@ def splits_of_config(
     are those of the training. A wrapper such as ``ConcatDataset`` gives one
     source for each data set inside.
 
-    Splits that the config lacks are left out.
-
-    Raises:
-        ValueError: If the config has none of the splits.
-        Exception: What building the data sets raises, if none of the splits
-            can be built. A split that cannot be built beside others that can
-            raises it when its samples are listed.
+    Splits that the config lacks are left out; ValueError if it has none of
+    them. What building a data set raises is raised if no split can be built,
+    else when the samples of that split are listed.
     """
     sources: list[SplitSource] = []
     errors: list[Exception] = []

@@ -67,8 +67,8 @@ def check_and_fix(
         return report, fix_labels(sources, store, out, **options)
 
 
-def sources(data: DataSet, more: dict) -> list[SplitSource]:
-    settings = data.settings | more
+def sources(data: DataSet) -> list[SplitSource]:
+    settings = dict(data.settings)
     if data.config:
         path = data.root / 'config.py'
         lines = (f'{key} = {value!r}\n' for key, value in data.config.items())
@@ -101,7 +101,7 @@ REPAIRED = [k for k in CLEAN if not k.startswith(LEFT)]
 def test_clean_data_are_copied(kind, tmp_path):
     data = clean(kind, tmp_path / 'data')
     out = tmp_path / 'new' / 'out'
-    _, summary = check_and_fix(sources(data, {}), out)
+    _, summary = check_and_fix(sources(data), out)
     assert summary.num_fixed == 0
     assert (out / 'fixes.jsonl').read_bytes() == b''
     assert summary.not_repaired == ()
@@ -129,7 +129,7 @@ def test_repaired_data_have_no_finding(plant: Plant, tmp_path):
     data = clean(plant.kind, tmp_path / 'data')
     plant.spoil(data)
     out = tmp_path / 'out'
-    report, summary = check_and_fix(sources(data, plant.settings), out)
+    report, summary = check_and_fix(sources(data), out)
     assert plant.rule in errors_of(report)
     assert plant.rule in summary.changes
     assert summary.num_fixed == 1 + (plant.rule == 'COCO008')
@@ -143,7 +143,7 @@ def test_repaired_data_have_no_finding(plant: Plant, tmp_path):
         assert (out / change['new_file']).is_file()
     put_in_place(summary)
     again = tmp_path / 'again'
-    report, summary = check_and_fix(sources(data, plant.settings), again)
+    report, summary = check_and_fix(sources(data), again)
     assert errors_of(report) == set()
     assert (summary.num_fixed, summary.changes) == (0, {})
     assert files_of(again) == files_of(out)
@@ -157,7 +157,7 @@ def test_the_rest_is_left_and_listed(rule, tmp_path):
     data = clean(plant.kind, tmp_path / 'data')
     planted = plant.spoil(data)
     out = tmp_path / 'out'
-    _, summary = check_and_fix(sources(data, plant.settings), out)
+    _, summary = check_and_fix(sources(data), out)
     assert (summary.num_fixed, summary.changes) == (0, {})
     (group,) = summary.not_repaired
     assert (group.rule, group.split) == (rule, 'train')
