@@ -53,7 +53,14 @@ def test_operators_are_called_as_the_compiled_ones():
     }
     assert len(bound) > 100
     for name, op in OPS.items():
-        assert list(inspect.signature(op).parameters) == bound[name], name
+        parameters = inspect.signature(op).parameters.values()
+        own = [
+            item.name for item in parameters if item.kind != item.VAR_KEYWORD
+        ]
+        # What mmcv gives by keyword may be taken together.
+        rest = len(own) < len(parameters)
+        known = [one for one in bound[name] if not rest or one in own]
+        assert own == known, name
 
 
 def test_versions_are_what_mmcv_reports(module, monkeypatch):

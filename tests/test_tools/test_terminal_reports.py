@@ -209,7 +209,7 @@ def planted(rule: str, kind: str) -> Callable[[Path], list[str]]:
         ][:1]
         data = clean(kind, folder / 'data')
         plant.spoil(data)
-        return data.argv(**plant.settings)
+        return data.argv()
 
     return make
 
