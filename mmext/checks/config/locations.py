@@ -324,15 +324,17 @@ class _Reader:
         self.names = dict(base) if file.imports else {}
         for bound in file.bindings:
             level = base if bound.inherited else self.names
+            place = KeyPlace(self._path, bound.line)
             *parents, last = bound.steps
             for step in parents:
-                unknown = _Node(KeyPlace(self._path, bound.line), {})
-                level = level.setdefault(step, unknown).items
+                # What is not known is where what it is in is set.
+                node = level.setdefault(step, _Node(place, {}))
+                level, place = node.items, node.place
             node = self._node(bound.value, bound.line)
             if bound.merges:
-                level.update(_over(level, {last: node}))
-            else:
-                level[last] = node
+                known = level.get(last, _Node(place, {}))
+                node = known._replace(items=_over(known.items, node.items))
+            level[last] = node
         if not file.imports:
             self.names = _over(base, self.names)
 
