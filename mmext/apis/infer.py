@@ -456,7 +456,7 @@ def _infer(
         return [view.shape for view in views]
 
     while batch := list(islice(inputs, batch_size)):
-        found: dict[int, Prediction] = {}
+        by_number: dict[int, Prediction] = {}
         # Not padded: a detector finds other objects then.
         for _, group in groupby(sorted(range(len(batch)), key=sizes), sizes):
             numbers = list(group)
@@ -471,12 +471,14 @@ def _infer(
                     for item, sample in zip(items, samples)
                 ]
                 del samples
-            found.update(zip(numbers, predictions))
+            by_number.update(zip(numbers, predictions))
         for number, (job, _) in enumerate(batch):
             facts['path'] = job.path
             for name in ('path', 'classes', 'palette'):
-                found[number].set_field(facts[name], name, None, 'metainfo')
-            yield found[number]
+                by_number[number].set_field(
+                    facts[name], name, None, 'metainfo'
+                )
+            yield by_number[number]
 
 
 IMAGE_SUFFIXES = (*PICTURE_SUFFIXES, '.pgm', '.ppm')

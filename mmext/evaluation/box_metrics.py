@@ -231,10 +231,12 @@ def _mean_ap(
     for hits, size in zip(np.split(right[order], ends[:-1]), sizes):
         if not (len(hits) or size):
             continue
-        found = hits.cumsum()
-        precision = found / np.arange(1, len(hits) + 1)
+        true_positives = hits.cumsum()
+        precision = true_positives / np.arange(1, len(hits) + 1)
         precision = np.maximum.accumulate(precision[::-1])[::-1]
-        at = np.searchsorted(found / max(size, 1), np.arange(101) / 100)
+        at = np.searchsorted(
+            true_positives / max(size, 1), np.arange(101) / 100
+        )
         values.append(precision[at[at < len(hits)]].sum() / 101)
     return float(sum(values) / max(len(values), 1))
 

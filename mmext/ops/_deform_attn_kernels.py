@@ -136,19 +136,19 @@ _START, _PIXEL = 0, 1
 def _tables(shapes, starts, points, like):
     """Tables with the levels of the samples of one query after the other."""
     work = np.zeros((_THERE + 4) * SAMPLES, like.dtype)
-    found = np.zeros((_PIXEL + 4) * SAMPLES, np.int32)
+    pixels = np.zeros((_PIXEL + 4) * SAMPLES, np.int32)
     for n in range(SAMPLES if len(shapes) else 0):
         level = n // points % len(shapes)
         height, width = shapes[level]
         work[_WIDTH * SAMPLES + n] = width
         work[_HEIGHT * SAMPLES + n] = height
         # A level without pixels may begin behind the last one.
-        found[_START * SAMPLES + n] = starts[level] if height * width else 0
-    return work, found
+        pixels[_START * SAMPLES + n] = starts[level] if height * width else 0
+    return work, pixels
 
 
 @kernel(fastmath=FAST)
-def _find(location, weight, image, head, first, last, work, found):
+def _find(location, weight, image, head, first, last, work, pixels):
     """Find the pixels around the samples of the queries ``[first, last)``.
 
     The tables get how far a sample is beyond its upper left pixel, its
@@ -208,15 +208,15 @@ def _find(location, weight, image, head, first, last, work, found):
         x0, x1 = x0 if x0 > zero else zero, x1 if x1 > zero else zero
         y0, y1 = y0 if y0 > zero else zero, y1 if y1 > zero else zero
         # Each step has its type: sums of int32 are int64 in numba.
-        line, start = np.int32(width), found[_START * SAMPLES + n]
+        line, start = np.int32(width), pixels[_START * SAMPLES + n]
         upper_line = np.int32(np.int32(y0) * line)
         lower_line = np.int32(np.int32(y1) * line)
         first_at = np.int32(start + np.int32(x0))
         second_at = np.int32(start + np.int32(x1))
-        found[_PIXEL * SAMPLES + n] = upper_line + first_at
-        found[(_PIXEL + 1) * SAMPLES + n] = upper_line + second_at
-        found[(_PIXEL + 2) * SAMPLES + n] = lower_line + first_at
-        found[(_PIXEL + 3) * SAMPLES + n] = lower_line + second_at
+        pixels[_PIXEL * SAMPLES + n] = upper_line + first_at
+        pixels[(_PIXEL + 1) * SAMPLES + n] = upper_line + second_at
+        pixels[(_PIXEL + 2) * SAMPLES + n] = lower_line + first_at
+        pixels[(_PIXEL + 3) * SAMPLES + n] = lower_line + second_at
 
 
 @kernel(inline=True)
@@ -234,9 +234,9 @@ def _four(table, row, at, count):
 
 
 @kernel(fastmath=FAST)
-def _sum(values, dims, at, samples, work, found, sums):
+def _sum(values, dims, at, samples, work, pixels, sums):
     """Sum of the samples of a query, of the pixels of a head."""
-    p, q, r, s = _four(found, _PIXEL, at, samples)
+    p, q, r, s = _four(pixels, _PIXEL, at, samples)
     a, b, c, d = _four(work, _FACTOR, at, samples)
     one = work.dtype.type(1)
     for lane in range(0, dims, LANES):
@@ -260,7 +260,7 @@ def forward(value, shapes, starts, location, weight, out, first, last):
     _, queries, heads, levels, points, _ = location.shape
     samples, dims = levels * points, value.shape[3]
     at_once = SAMPLES // max(samples, 1)
-    work, found = _tables(shapes, starts, points, weight)
+    work, pixels = _tables(shapes, starts, points, weight)
     for begin in range(0, queries, _TIMES * at_once):
         end = min(begin + _TIMES * at_once, queries)
         for row in range(first, last):
@@ -268,13 +268,13 @@ def forward(value, shapes, starts, location, weight, out, first, last):
             values = value[image, head].reshape(-1)
             for start in range(begin, end, at_once):
                 stop = min(start + at_once, end)
-                _find(location, weight, image, head, start, stop, work, found)
+                _find(location, weight, image, head, start, stop, work, pixels)
                 for query in range(start, stop):
                     at, sums = (
                         (query - start) * samples,
                         out[image, query, head],
                     )
-                    _sum(values, dims, at, samples, work, found, sums)
+                    _sum(values, dims, at, samples, work, pixels, sums)
 
 
 @kernel(fastmath=FAST, inline=True)
@@ -290,13 +290,13 @@ def _dot_and_add(given, values, pixel, factor, grads):
 
 
 @kernel(fastmath=FAST)
-def _spread(values, at, samples, work, found, given, grads):
+def _spread(values, at, samples, work, pixels, given, grads):
     """Gradients of a head's pixels; products of pixels with what is given.
 
     The products take the place of what is 1 for a pixel on the map.
     """
     dims = len(given)
-    p, q, r, s = _four(found, _PIXEL, at, samples)
+    p, q, r, s = _four(pixels, _PIXEL, at, samples)
     a, b, c, d = _four(work, _FACTOR, at, samples)
     e, f, g, h = _four(work, _THERE, at, samples)
     for n in range(samples):
@@ -347,7 +347,7 @@ def backward(
     _, queries, heads, levels, points, _ = location.shape
     samples = levels * points
     at_once = SAMPLES // max(samples, 1)
-    work, found = _tables(shapes, starts, points, weight)
+    work, pixels = _tables(shapes, starts, points, weight)
     for begin in range(0, queries, _TIMES * at_once):
         end = min(begin + _TIMES * at_once, queries)
         for row in range(first, last):
@@ -356,13 +356,13 @@ def backward(
             grads = grad_value[image, head].reshape(-1)
             for start in range(begin, end, at_once):
                 stop = min(start + at_once, end)
-                _find(location, weight, image, head, start, stop, work, found)
+                _find(location, weight, image, head, start, stop, work, pixels)
                 for query in range(start, stop):
                     at, given = (
                         (query - start) * samples,
                         grad_out[image, query, head],
                     )
-                    _spread(values, at, samples, work, found, given, grads)
+                    _spread(values, at, samples, work, pixels, given, grads)
                 count = (stop - start) * samples
                 _finish(count, work)
                 for query in range(start, stop):

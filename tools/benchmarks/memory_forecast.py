@@ -65,7 +65,7 @@ Row = tuple[str, int, int, float, float, float]
 
 def published() -> dict[str, tuple[str, float]]:
     """Name of a config -> where it is, and its memory in GiB."""
-    found = {}
+    entries = {}
     for host in ('mmdet', 'mmseg'):
         folder = Path(find_spec(host).origin).parent / '.mim'
         for file in sorted(folder.glob('configs/*/metafile.y*ml')):
@@ -77,8 +77,8 @@ def published() -> dict[str, tuple[str, float]]:
                     if key in facts and 'Config' in model:
                         name = model['Config'].removeprefix('configs/')
                         entry = f'{host}::{name}', float(facts[key])
-                        found.setdefault(Path(name).stem, entry)
-    return found
+                        entries.setdefault(Path(name).stem, entry)
+    return entries
 
 
 def measure(name: str, config: str, memory: float) -> Row:

@@ -323,7 +323,7 @@ def _index(
     *others: Any,
 ) -> None:
     """Indices of the host are copied, and masks have to be counted."""
-    found = [index for index in indices if index is not None]
+    tensors = [index for index in indices if index is not None]
     if _is_host(tensor):
         _fail(
             DeviceMixError(
@@ -331,16 +331,16 @@ def _index(
                 f'the indexed tensor (cpu){_observer.where()}'
             )
         )
-    for _ in filter(_is_host, found):
+    for _ in filter(_is_host, tensors):
         _observer.upload()
-    masks = [index for index in found if index.dtype in _MASKS]
+    masks = [index for index in tensors if index.dtype in _MASKS]
     # Python gives a number to a GPU as a tensor of the host.
     number = (
         values is not None
         and not values.dim()
         and (_is_host(values) or hasattr(values, 'is_number'))
     )
-    if number and len(masks) == len(found) == 1:
+    if number and len(masks) == len(tensors) == 1:
         # What becomes masked_fill.
         return
     if number:

@@ -117,8 +117,8 @@ class RefineMaskHead(BaseModule):
     ) -> None:
         super().__init__(init_cfg or {'type': 'Kaiming', 'layer': 'Conv2d'})
         sizes, weights = tuple(stage_sizes), tuple(stage_loss_weights)
-        doubled = [2 * size for size in sizes[:-1]]
-        if len(sizes) < 2 or list(sizes[1:]) != doubled:
+        twice = [2 * size for size in sizes[:-1]]
+        if len(sizes) < 2 or list(sizes[1:]) != twice:
             raise ValueError(
                 'stage_sizes must be two or more sides, each twice the one '
                 f'before, got {sizes}'
