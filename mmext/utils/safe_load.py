@@ -45,7 +45,7 @@ _TORCH_LOAD = torch.load
 _MAX_NAMES = 5
 # What torch.load raises for files that are cut off, damaged, or no
 # checkpoints at all.
-_READ_ERRORS = (
+READ_ERRORS = (
     AttributeError,
     EOFError,
     ImportError,
@@ -576,7 +576,7 @@ def read_weights(
         raise
     except DamagedFileError as error:
         raise ValueError(_damaged(source, error)) from error
-    except _READ_ERRORS as error:
+    except READ_ERRORS as error:
         raise ValueError(
             f'checkpoint {str(source)!r} cannot be read: it is damaged, cut '
             f'off or no PyTorch checkpoint ({Path(source).stat().st_size} '

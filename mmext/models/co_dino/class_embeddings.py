@@ -4,8 +4,6 @@ Shape letters: K classes, D dimensions of the embedding space.
 """
 
 import json
-import pickle
-import zipfile
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,23 +16,10 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from ...utils.safe_load import READ_ERRORS
+
 _KEY = 'class_embeddings'
 _CLASSES = 'classes'
-# What torch.load and numpy.load raise for damaged files and other kinds.
-_READ_ERRORS = (
-    AttributeError,
-    EOFError,
-    ImportError,
-    IndexError,
-    KeyError,
-    OSError,
-    RuntimeError,
-    TypeError,
-    SafetensorError,
-    ValueError,
-    pickle.UnpicklingError,
-    zipfile.BadZipFile,
-)
 
 
 @dataclass(frozen=True)
@@ -148,7 +133,7 @@ def read_class_embeddings(path: str | Path) -> ClassEmbeddings:
         )
     try:
         vectors, classes = reader(path)
-    except _READ_ERRORS as error:
+    except (*READ_ERRORS, SafetensorError) as error:
         what = ' '.join(str(error).split())
         raise ValueError(
             f'class_embeddings could not be read from {str(path)!r} '
