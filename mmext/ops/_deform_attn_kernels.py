@@ -270,10 +270,8 @@ def forward(value, shapes, starts, location, weight, out, first, last):
                 stop = min(start + at_once, end)
                 _find(location, weight, image, head, start, stop, work, pixels)
                 for query in range(start, stop):
-                    at, sums = (
-                        (query - start) * samples,
-                        out[image, query, head],
-                    )
+                    at = (query - start) * samples
+                    sums = out[image, query, head]
                     _sum(values, dims, at, samples, work, pixels, sums)
 
 
@@ -358,10 +356,8 @@ def backward(
                 stop = min(start + at_once, end)
                 _find(location, weight, image, head, start, stop, work, pixels)
                 for query in range(start, stop):
-                    at, given = (
-                        (query - start) * samples,
-                        grad_out[image, query, head],
-                    )
+                    at = (query - start) * samples
+                    given = grad_out[image, query, head]
                     _spread(values, at, samples, work, pixels, given, grads)
                 count = (stop - start) * samples
                 _finish(count, work)

@@ -283,7 +283,12 @@ class TaskGradients:
             sizes = [self.parameters[index].numel() for _, index in bucket]
             if sum(sizes) < _BUCKET and key != keys[-1]:
                 continue
-            flat = torch.cat([self._taken(*key).flatten() for key in bucket])
+            flat = torch.cat(
+                [
+                    self._or_zero(self.parts.pop(key, None), key[1]).flatten()
+                    for key in bucket
+                ]
+            )
             dist.all_reduce(flat, group=group)
             flat.div_(dist.get_world_size(group))
             for (task, index), part in zip(bucket, flat.split(sizes)):
@@ -291,8 +296,8 @@ class TaskGradients:
                 self.parts[task, index] = part.view(shape)
             bucket = []
 
-    def _taken(self, task: int, index: int) -> Tensor:
-        part = self.parts.pop((task, index), None)
+    def _or_zero(self, part: Tensor | None, index: int) -> Tensor:
+        """A gradient of a parameter, zeros where there is none."""
         if part is not None:
             return part
         return torch.zeros_like(self.parameters[index], dtype=self.dtype)
@@ -315,10 +320,10 @@ class TaskGradients:
             len(tasks), len(tasks), dtype=self.dtype
         )
         for index in indices:
-            zero = torch.zeros_like(self.parameters[index], dtype=self.dtype)
+            parts = (self.parts.get((task, index)) for task in tasks)
             flat = [
-                self.parts.get((task, index), zero).flatten().split(_PIECE)
-                for task in tasks
+                self._or_zero(part, index).flatten().split(_PIECE)
+                for part in parts
             ]
             for pieces in zip(*flat):
                 rows = torch.stack(pieces).div_(factor)
