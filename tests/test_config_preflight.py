@@ -42,8 +42,26 @@ ALIKE = {
     'pidnet/pidnet_m_2xb6_120k_cityscapes.py',
 }
 DRY_RUN = [name for name in NAMES if name not in ALIKE]
-# The rest takes minutes.
 QUICK = ('mae/mae_vit_mini_shapes.py', 'pidnet/pidnet_small_shapes.py')
+# Takes a minute and a half; others have the same parts in other combinations.
+EXHAUSTIVE = (
+    'co_dino/co_dino_5scale_r50_lsj_8xb2_1x_lvis.py',
+    'co_dino/co_dino_5scale_swin_l_16xb1_16e_o365tococo.py',
+    'co_dino/co_dino_5scale_swin_l_lsj_16xb1_16e_o365tolvis.py',
+    'co_dino/co_dino_5scale_swin_l_lsj_16xb1_3x_coco.py',
+    'co_dino/co_dino_5scale_swin_l_lsj_16xb1_3x_lvis.py',
+    'co_dino/co_dino_5scale_vit_l_16xb1_1x_coco.py',
+    'co_dino/co_dino_5scale_vit_l_instance_16xb1_1x_coco.py',
+    'co_dino/co_dino_5scale_vit_l_lsj_16xb1_16e_lvis.py',
+)
+
+
+def marks_of(name: str) -> list[pytest.MarkDecorator]:
+    """What keeps the dry run of a config out of the default tests."""
+    marks = [] if name in QUICK else [pytest.mark.slow]
+    if name in EXHAUSTIVE:
+        marks.append(pytest.mark.exhaustive)
+    return marks
 
 
 def reduced(name: str) -> Config:
@@ -80,11 +98,7 @@ def reduced_mae(cfg: Config) -> Config:
 
 
 @pytest.mark.parametrize(
-    'name',
-    [
-        name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
-        for name in DRY_RUN
-    ],
+    'name', [pytest.param(name, marks=marks_of(name)) for name in DRY_RUN]
 )
 def test_is_clean(name):
     report = check_config(
@@ -117,7 +131,7 @@ def test_trains_a_step(name):
 
 def test_all_are_there():
     assert len(NAMES) >= 26
-    assert set(QUICK) <= set(DRY_RUN)
+    assert {*QUICK, *EXHAUSTIVE} <= set(DRY_RUN)
     tried = {
         name: reduce_config.settings_of(
             Config.fromfile(FOLDER / name).to_dict()['model']

@@ -349,7 +349,15 @@ def test_every_setting_is_tried():
     assert not {key: rest for key in left if (rest := left[key] - tried)}
 
 
-@pytest.mark.parametrize('name', TRIED)
+@pytest.mark.parametrize(
+    'name',
+    [
+        name
+        if 'shapes' in name
+        else pytest.param(name, marks=pytest.mark.slow)
+        for name in TRIED
+    ],
+)
 def test_trains_a_step_and_detects(name):
     """On a device that does not mix with the host, where there is one."""
     cfg = reduce_model(load(name).to_dict()['model'])

@@ -60,6 +60,7 @@ def _run(code: str, folder: Path) -> None:
         exec(compile(code, 'the documentation', 'exec'), {})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('code', PROGRAMS)
 def test_program_runs(code: str, tmp_path: Path):
     """In a process of its own: it may register components."""

@@ -53,6 +53,7 @@ def swin() -> nn.Module:
     return build_tiny(base='5scale_swin_t').eval()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('size', [(64, 64), (64, 96), (160, 96)])
 @pytest.mark.parametrize('window', [2, 3, 4])
 def test_windows_of_any_number_and_size(

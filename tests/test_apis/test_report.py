@@ -255,6 +255,7 @@ def test_a_narrow_error_is_seen_in_a_large_picture(tmp_path):
     assert (red - green).mean(0)[400:].max() > 3
 
 
+@pytest.mark.slow
 def test_a_thousand_classes(tmp_path):
     """The page shows some of them, the file holds all and stays small."""
     names = [f'class {n}' for n in range(1203)]

@@ -37,6 +37,7 @@ def patches(tmp_path):
     return recited.write_patches(tmp_path, SIZE, [LARGE, *SMALL], SCALE)
 
 
+@pytest.mark.slow
 def test_tiles_find_small_objects_and_keep_large_ones(patches, tmp_path):
     """Each object once, also those that lie in several tiles, and in parts."""
     report = run_test(tmp_path, patches)

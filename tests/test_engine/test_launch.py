@@ -321,6 +321,7 @@ GLIBC = pytest.mark.skipif(
 )
 
 
+@pytest.mark.slow
 @GLIBC
 def test_freed_memory_is_used_again():
     """Page faults of ten blocks of 64 MiB, 16384 pages each."""

@@ -41,6 +41,7 @@ def assert_same(trace, expected, first=1):
     assert 'weights' in trace[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     'kills', [[2], [3], [6], [7], [12], [13], [18], [5, 8, 16]]
 )
@@ -75,6 +76,7 @@ class UnequalBatches(BatchSampler):
         yield from (indices[i : i + 3] for i in range(1, len(indices), 3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     'loader',
     [

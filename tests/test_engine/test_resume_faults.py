@@ -311,6 +311,7 @@ def test_flipped_byte(run, world_size):
     assert path.name in run.output.split('Resuming from')[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('world_size', [2])
 def test_one_of_two_is_killed_before_it_saves(run, world_size, monkeypatch):
     """The other one cannot save its state and must not save without it."""

@@ -40,6 +40,7 @@ def make_mmcv(folder: Path, ext: str | None) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_missing_module_is_ours(tmp_path):
     code = (
         'import mmext, mmcv._ext as ext\n'

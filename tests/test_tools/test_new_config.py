@@ -267,6 +267,7 @@ def spoil(form: str, data: Path) -> None:
         path.write_text(json.dumps(content))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('form', ['voc', 'coco', 'coco without val', 'masks'])
 def test_fix_goes_on_with_repaired_copies(
     form, voc, tmp_path, monkeypatch, capsys

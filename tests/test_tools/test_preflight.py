@@ -47,12 +47,19 @@ def of_mmdet(name: str) -> str:
     [
         # Offsets of a level are given to a convolution of a smaller one.
         'mmdet::dyhead/atss_r50_fpn_dyhead_1x_coco.py',
-        # The first forward hangs branches of the head into the decoder.
-        'mmdet::ddq/ddq-detr-4scale_r50_8xb2-12e_coco.py',
         # One update of random weights under frozen norms, and all is NaN.
         'mmdet::hrnet/faster-rcnn_hrnetv2p-w18-1x_coco.py',
+        # The first forward hangs branches of the head into the decoder.
+        pytest.param(
+            'mmdet::ddq/ddq-detr-4scale_r50_8xb2-12e_coco.py',
+            marks=pytest.mark.exhaustive,
+        ),
         # 19 classes; the head inherits num_things_classes=80, of no use to it.
-        'mmseg::mask2former/mask2former_r50_8xb2-90k_cityscapes-512x1024.py',
+        pytest.param(
+            'mmseg::mask2former/'
+            'mask2former_r50_8xb2-90k_cityscapes-512x1024.py',
+            marks=pytest.mark.exhaustive,
+        ),
     ],
 )
 def test_configs_of_hosts_without_errors(name, main, tmp_path):

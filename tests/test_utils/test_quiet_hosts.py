@@ -152,6 +152,7 @@ assert quiet.deferred_names('mmdet.datasets') == {{}}
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     'look',
     [

@@ -80,6 +80,7 @@ def no_way(tree: dict, options: dict) -> bool:
 
 
 # Each example writes and loads files.
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(trees_and_options())
 def test_child_is_parent_with_the_options(case):

@@ -133,6 +133,7 @@ def weights(folder, epoch):
     return torch.load(path, weights_only=False)['state_dict']
 
 
+@pytest.mark.slow
 def test_it_is_refused_at_the_first_step(tmp_path):
     write(tmp_path, dict(type='ToyGAN'))
     codes, _ = train(tmp_path, 1)

@@ -24,6 +24,7 @@ from mmext.checks.device import DeviceMixError, tensor
 pytestmark = needs_device
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ('config', 'reads'),
     [

@@ -52,6 +52,7 @@ def uninterrupted(data, tool, tmp_path_factory):
     return (folder / 'report.json').read_bytes()
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_ends_the_check(data, tool, tmp_path):
     """One error names the files; without the cause, the check goes on."""
     options = arguments(data, tmp_path, 2)

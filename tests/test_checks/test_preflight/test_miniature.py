@@ -138,6 +138,7 @@ def shapes(tmp_path_factory) -> Path:
     return root
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', RUNNING)
 def test_parts_that_fail_when_they_run(name, check, shapes):
     base, text, key, needs_data = RUNNING[name]
@@ -203,6 +204,7 @@ def test_what_takes_too_long_is_said(check, shapes):
     assert any('--miniature' in text for text in report['not_done'])
 
 
+@pytest.mark.slow
 def test_fewer_samples_of_a_batch_that_takes_too_long(
     check, shapes, monkeypatch
 ):
@@ -216,6 +218,7 @@ def test_fewer_samples_of_a_batch_that_takes_too_long(
     assert (code, report['not_done']) == (0, [])
 
 
+@pytest.mark.slow
 def test_pictures_of_several_sizes_in_a_validation_batch(check, shapes):
     """The batch of a validation is collated from the smallest and largest."""
     path = next((shapes / 'img_dir' / 'val').iterdir())

@@ -18,6 +18,7 @@ def reals(tmp_path_factory):
     return dict(zip(jobs, results, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', CASES)
 def test_as_real_processes_do(name, reals, tmp_path):
     case = CASES[name]

@@ -184,6 +184,7 @@ def test_batch_size():
     assert fit_batch_size(nn.GroupNorm(2, 2)) == 2
 
 
+@pytest.mark.slow
 @needs_device
 def test_rehearses(monkeypatch):
     """The batch of the training, and what would fit."""

@@ -215,6 +215,7 @@ def test_a_rank_that_leaves_out_a_backward(tmp_path):
         assert 'rank 0 in step 2, rank 1 in step 3' in ranks.output(rank)
 
 
+@pytest.mark.slow
 def test_ranks_end_when_their_launcher_is_gone(tmp_path):
     """Also processes that load data."""
     loader = toy.loader(num_workers=1, persistent_workers=True)

@@ -102,8 +102,9 @@ def test_one_process(tmp_path, name, code):
     assert_as_without_signal(tmp_path, folder, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group('processes')
-@pytest.mark.parametrize('rank', [pytest.param(0, marks=SLOW), 1])
+@pytest.mark.parametrize('rank', [0, 1])
 def test_two_processes_of_which_one_is_signalled(tmp_path, rank):
     folder = tmp_path / 'run'
     folder.mkdir()
@@ -204,6 +205,7 @@ def test_pending_validation_after_a_step(tmp_path):
     assert steps(tmp_path) == [1, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group('processes')
 @pytest.mark.parametrize(
     ('world_size', 'stage', 'at'),

@@ -46,6 +46,7 @@ def trained(name: str, with_cp: bool, replace: bool) -> tuple[dict, int, list]:
     return {'loss': loss.detach(), **values}, nodes, replaced
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', CHECKPOINTED)
 def test_host_matches_plain(name: str):
     """Losses, gradients, running statistics; no reentrant node is left."""

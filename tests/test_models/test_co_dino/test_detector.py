@@ -227,6 +227,7 @@ def test_runs_on_the_meta_device() -> None:
     assert scores.is_meta
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ('dtype', 'atol'),
     [(torch.float64, 1e-5), (torch.float16, 0.02), (torch.bfloat16, 0.1)],
@@ -345,6 +346,7 @@ def test_loads_names_of_the_original_project(wrapped) -> None:
         assert torch.equal(value, state[name]), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ('dtype', 'base'),
     [(torch.bfloat16, BOXES), (torch.float16, BOXES), (torch.bfloat16, VIT)],

@@ -146,6 +146,7 @@ def one_rank_only(task, step, index):
     return task != 'c' or (index % 2 == 1 and step != 2)
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group('processes')
 def test_labels_on_one_of_two_ranks(tmp_path):
     methods = [

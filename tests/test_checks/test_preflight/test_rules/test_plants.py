@@ -114,6 +114,7 @@ def test_is_found(plant, tmp_path, environ, capsys):
         assert text in line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     'plant',
     [

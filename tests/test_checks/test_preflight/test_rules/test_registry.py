@@ -71,6 +71,7 @@ def test_the_worst_come_first():
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('path', OURS, ids=lambda path: path.stem)
 def test_our_configs_are_clean(path):
     findings = lint(Config.fromfile(path))
@@ -158,6 +159,7 @@ JUNK = [
 ]
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(st.sampled_from(sorted(_locations(CLEAN))), st.sampled_from(JUNK))
 def test_takes_any_value_anywhere(key, value):
