@@ -102,6 +102,28 @@ def test_matches_mmcv(box_dims: int, padded: bool):
         torch.testing.assert_close(ours[name], value, rtol=0, atol=2e-5)
 
 
+@pytest.mark.parametrize(('queries', 'kept'), [(5, False), (60, True)])
+def test_values_are_kept_where_queries_are_many(queries: int, kept: bool):
+    """Computed again, those of all tokens, in the backward of a decoder."""
+    inputs = make_inputs(4, queries=queries)
+    value = inputs['value'].requires_grad_()
+    saved = []
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        saved.append(tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda packed: packed):
+        make_attention()(**inputs)
+    other = [
+        tensor
+        for tensor in saved
+        if tensor.numel() == value.numel()
+        and tensor.data_ptr() != value.data_ptr()
+    ]
+    assert bool(other) == kept
+
+
 @pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float16])
 def test_samples_where_float32_samples(dtype: torch.dtype, monkeypatch):
     """Autocast moves no sampling point, not by one bit.
