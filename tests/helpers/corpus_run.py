@@ -46,7 +46,7 @@ class Outcome(NamedTuple):
         code: Exit code of the tool.
         findings: As in its report; none if it wrote none.
         printed: What it printed.
-        found: Whether it said that something is wrong.
+        reported: Whether it said that something is wrong.
         cause: Whether it named the cause.
         mended: Whether its fix, or the remedy by hand, trains two steps.
         by_fix: Whether that was a fix that the tool wrote.
@@ -55,7 +55,7 @@ class Outcome(NamedTuple):
     code: int
     findings: list[dict]
     printed: str
-    found: bool = False
+    reported: bool = False
     cause: bool = False
     mended: bool = False
     by_fix: bool = False
@@ -152,7 +152,7 @@ def check_wrong(case: Case, data: Path, folder: Path) -> Outcome:
         by_hand.write_text(f"_base_ = 'small.py'\n{text}\n")
         mended = trains(by_hand)[0]
     return outcome._replace(
-        found=failed, cause=cause, mended=mended and cause, by_fix=by_fix
+        reported=failed, cause=cause, mended=mended and cause, by_fix=by_fix
     )
 
 
@@ -178,7 +178,7 @@ def print_table(names: Sequence[str], folder: Path) -> None:
     """Run cases, by default all, and print what became of them."""
     data = write_data(folder)
     load_segmentation()
-    counts = dict.fromkeys(('found', 'cause', 'mended', 'by_fix'), 0)
+    counts = dict.fromkeys(('reported', 'cause', 'mended', 'by_fix'), 0)
     wrong = [
         case for case in CASES.values() if not names or case.name in names
     ]

@@ -266,11 +266,11 @@ def main(folder: Path, target: Path) -> None:
         'boxes': outputs[1],
         'detections': [
             {
-                'bboxes': found[:, :4].clone(),
-                'scores': found[:, 4].clone(),
+                'bboxes': boxes[:, :4].clone(),
+                'scores': boxes[:, 4].clone(),
                 'labels': labels,
             }
-            for found, labels in detections
+            for boxes, labels in detections
         ],
     }
     torch.save(record, target)

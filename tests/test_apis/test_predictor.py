@@ -57,9 +57,9 @@ def test_what_is_given_decides_what_comes(predictor, finder, image):
         image.parent / '*.png',
         iter(sorted(image.parent.iterdir())),
     ):
-        found = predictor(images, batch_size=2)
-        assert next(found).path.name == 'a.png'
-        assert [item.path.name for item in found] == ['b.png']
+        results = predictor(images, batch_size=2)
+        assert next(results).path.name == 'a.png'
+        assert [item.path.name for item in results] == ['b.png']
 
 
 def test_frames_of_a_video(predictor, image, tmp_path):
@@ -67,9 +67,9 @@ def test_frames_of_a_video(predictor, image, tmp_path):
     with write_video(tmp_path / 'a.mp4', 5) as write:
         for frame in frames:
             write(frame)
-    found = predictor(tmp_path / 'a.mp4', batch_size=2)
-    assert not isinstance(found, list)
-    names = [frame.names for frame in found]
+    results = predictor(tmp_path / 'a.mp4', batch_size=2)
+    assert not isinstance(results, list)
+    names = [frame.names for frame in results]
     assert names == [['red', 'blue']] * 3
     with pytest.raises(ValueError, match=r'name one video, got .*a\.mp4'):
         predictor(str(tmp_path))

@@ -147,9 +147,9 @@ def test_errors_and_what_they_cost_are_those_of_tidecv():
         )
         assert value > 0
     best = [item.best(100) for item in judged]
-    found = np.concatenate([item.pred.kinds for item in best]).tolist()
-    found += ['missed'] * sum(item.missed.sum() for item in best)
-    assert [found.count(kind) for kind in ERROR_KINDS] == [
+    kinds = np.concatenate([item.pred.kinds for item in best]).tolist()
+    kinds += ['missed'] * sum(item.missed.sum() for item in best)
+    assert [kinds.count(kind) for kind in ERROR_KINDS] == [
         recorded['counts'][name] for name in names
     ]
 

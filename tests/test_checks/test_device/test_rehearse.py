@@ -124,9 +124,9 @@ def test_finds_the_mistake_and_its_line(mistake):
     site = f'test_rehearse.py:{between.__code__.co_firstlineno}'
     if mistake == 'box by box':
         done = rehearse(Net(between), BATCH)
-        ((found, count),) = done.reads.items()
-        assert (found.operator, count) == ('_local_scalar_dense', 8)
-        assert site in found.location
+        ((read, count),) = done.reads.items()
+        assert (read.operator, count) == ('_local_scalar_dense', 8)
+        assert site in read.location
         return
     kind, text = DeviceMixError, 'device'
     if mistake == 'numpy':

@@ -138,14 +138,14 @@ def test_outputs_and_detections(record, model) -> None:
     for ours, theirs in ((scores, 'scores'), (boxes, 'boxes')):
         torch.testing.assert_close(ours, record[theirs], rtol=1e-5, atol=1e-5)
     for result, expected in zip(results, record['detections']):
-        found = result.pred_instances
-        assert len(found) == 100
+        detections = result.pred_instances
+        assert len(detections) == 100
         torch.testing.assert_close(
-            found.scores, expected['scores'], rtol=1e-5, atol=1e-6
+            detections.scores, expected['scores'], rtol=1e-5, atol=1e-6
         )
-        assert torch.equal(found.labels, expected['labels'])
+        assert torch.equal(detections.labels, expected['labels'])
         torch.testing.assert_close(
-            found.bboxes, expected['bboxes'], rtol=1e-5, atol=1e-3
+            detections.bboxes, expected['bboxes'], rtol=1e-5, atol=1e-3
         )
 
 

@@ -61,8 +61,8 @@ def _in_buckets(keys: np.ndarray, bits: np.ndarray) -> Iterator[np.ndarray]:
 
 def _popcount(bits: np.ndarray) -> np.ndarray:
     """Number of bits set; numpy.bitwise_count is NumPy 2's."""
-    each = np.unpackbits(bits.view(np.uint8).reshape(-1, 8), axis=1)
-    return each.sum(1, np.uint8)
+    bits_of_bytes = np.unpackbits(bits.view(np.uint8).reshape(-1, 8), axis=1)
+    return bits_of_bytes.sum(1, np.uint8)
 
 
 _MAX_NAMES = 4

@@ -436,8 +436,8 @@ train_dataloader = dict(batch_size={batch})
 {rate}
 """)
     cfg = Config.fromfile(file)
-    found = lint(cfg, 'LOOP006', world=world)
-    assert [f.severity.name for f in found] == [severity][: len(severity)]
+    findings = lint(cfg, 'LOOP006', world=world)
+    assert [f.severity.name for f in findings] == [severity][: len(severity)]
     cfg.optim_wrapper.optimizer = {'type': 'AdamW', 'lr': 1.0}
     # What another optimizer needs is not known.
     assert lint(cfg, 'LOOP006', world=world) == []
@@ -690,8 +690,8 @@ LSJ = {
     ],
 )
 def test_queries_and_pictures(changes, severity):
-    found = lint(changes, 'PIPE007')
-    assert [f.severity.name for f in found] == [severity][: len(severity)]
+    findings = lint(changes, 'PIPE007')
+    assert [f.severity.name for f in findings] == [severity][: len(severity)]
 
 
 MEAN, STD = [123.675, 116.28, 103.53], [58.395, 57.12, 57.375]
@@ -699,7 +699,7 @@ NORMALIZE = {'type': 'Normalize', 'mean': MEAN, 'std': STD}
 
 
 @pytest.mark.parametrize(
-    ('mean', 'std', 'steps', 'found'),
+    ('mean', 'std', 'steps', 'expected'),
     [
         (MEAN, STD, [], False),
         # Of Caffe, of pictures in [0, 1], of none, and both in two steps.
@@ -720,7 +720,7 @@ NORMALIZE = {'type': 'Normalize', 'mean': MEAN, 'std': STD}
         ([0.5] * 3, [0.5] * 3, [{'type': 'Albu', 'transforms': []}], False),
     ],
 )
-def test_values_of_pictures(mean, std, steps, found):
+def test_values_of_pictures(mean, std, steps, expected):
     changes = dino(steps)
     changes['model']['data_preprocessor'] = {
         'type': 'DetDataPreprocessor',
@@ -729,8 +729,8 @@ def test_values_of_pictures(mean, std, steps, found):
     }
     changes['load_from'] = 'https://a.org/a.pth'
     results = lint(changes, 'PIPE008')
-    assert [f.severity.name for f in results] == ['ERROR'] * found
-    if found and steps:
+    assert [f.severity.name for f in results] == ['ERROR'] * expected
+    if expected and steps:
         # The host's own code makes each channel nearly one value.
         picture = np.array([[[0] * 3, [255] * 3]], np.uint8)
         sample = Normalize(MEAN, STD)({'img': picture})['img']

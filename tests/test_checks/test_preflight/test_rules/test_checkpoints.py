@@ -176,13 +176,13 @@ def test_local_weights_of_another_size(theirs, severity, text, tmp_path):
     for prefix in ('', 'backbone.'):
         file = weights_of(other.backbone, tmp_path / 'r34.pth', prefix)
         changes = {'load_from': file} if prefix else pretrained(file)
-        found = lint(changes, 'CKPT011', model=ours)
-        assert [f.severity.name for f in found] == [severity][: len(text)]
-        assert all(text in f.message for f in found)
+        findings = lint(changes, 'CKPT011', model=ours)
+        assert [f.severity.name for f in findings] == [severity][: len(text)]
+        assert all(text in f.message for f in findings)
 
 
 @pytest.mark.parametrize(
-    ('checkpoint', 'found'),
+    ('checkpoint', 'expected'),
     [
         ('torchvision://resnet50', False),
         ('torchvision://resnet101', True),
@@ -193,9 +193,9 @@ def test_local_weights_of_another_size(theirs, severity, text, tmp_path):
         ('https://a.org/r_1018.pth', False),
     ],
 )
-def test_size_in_the_name_of_weights(checkpoint, found):
-    assert bool(lint(pretrained(checkpoint), 'CKPT011')) == found
-    assert bool(lint({'load_from': checkpoint}, 'CKPT011')) == found
+def test_size_in_the_name_of_weights(checkpoint, expected):
+    assert bool(lint(pretrained(checkpoint), 'CKPT011')) == expected
+    assert bool(lint({'load_from': checkpoint}, 'CKPT011')) == expected
 
 
 FROZEN = 'model.backbone.frozen_stages'
@@ -222,8 +222,8 @@ NORM_EVAL = 'model.backbone.norm_eval'
     ],
 )
 def test_random_weights_that_stay(changes, severity):
-    found = lint(changes, 'CKPT010')
-    assert [f.severity.name for f in found] == [severity][: len(severity)]
+    findings = lint(changes, 'CKPT010')
+    assert [f.severity.name for f in findings] == [severity][: len(severity)]
 
 
 def test_what_frozen_stages_does_to_random_weights():

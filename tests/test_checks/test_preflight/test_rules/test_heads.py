@@ -202,11 +202,11 @@ def test_losses_of_boxes(head, loss, decoded, severity):
     }
     if decoded is not None:
         changes['model.bbox_head.reg_decoded_bbox'] = decoded
-    found = lint(changes, 'LOSS007')
-    assert [f.severity.name for f in found] == [severity][: len(severity)]
+    findings = lint(changes, 'LOSS007')
+    assert [f.severity.name for f in findings] == [severity][: len(severity)]
     changes['model.bbox_head.bbox_coder'] = {'type': 'PseudoBBoxCoder'}
-    found = lint(changes, 'LOSS007')
-    assert [f.severity.name for f in found] != ['ERROR']
+    findings = lint(changes, 'LOSS007')
+    assert [f.severity.name for f in findings] != ['ERROR']
 
 
 @pytest.mark.parametrize('decoded', [False, True])
