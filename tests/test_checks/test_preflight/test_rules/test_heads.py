@@ -6,6 +6,7 @@ from helpers.corpus_bases import CONFIGS
 from helpers.lint_findings import changed, lint
 from mmdet.models import RetinaHead
 from mmengine.config import Config
+from mmengine.registry import DefaultScope
 from mmengine.structures import InstanceData
 from torch import nn
 
@@ -212,26 +213,28 @@ def test_losses_of_boxes(head, loss, decoded, severity):
 @pytest.mark.parametrize('decoded', [False, True])
 def test_what_a_loss_of_boxes_learns_in_the_host(decoded):
     torch.manual_seed(0)
-    head = RetinaHead(
-        num_classes=1,
-        in_channels=4,
-        feat_channels=4,
-        stacked_convs=1,
-        reg_decoded_bbox=decoded,
-        anchor_generator=ANCHORS,
-        loss_bbox={'type': 'mmdet.GIoULoss'},
-        train_cfg={
-            'assigner': {
-                'type': 'mmdet.MaxIoUAssigner',
-                'pos_iou_thr': 0.5,
-                'neg_iou_thr': 0.4,
-                'min_pos_iou': 0,
+    # Its defaults are names of mmdet.
+    with DefaultScope.overwrite_default_scope('mmdet'):
+        head = RetinaHead(
+            num_classes=1,
+            in_channels=4,
+            feat_channels=4,
+            stacked_convs=1,
+            reg_decoded_bbox=decoded,
+            anchor_generator=ANCHORS,
+            loss_bbox={'type': 'mmdet.GIoULoss'},
+            train_cfg={
+                'assigner': {
+                    'type': 'mmdet.MaxIoUAssigner',
+                    'pos_iou_thr': 0.5,
+                    'neg_iou_thr': 0.4,
+                    'min_pos_iou': 0,
+                },
+                'sampler': {'type': 'mmdet.PseudoSampler'},
+                'allowed_border': -1,
+                'pos_weight': -1,
             },
-            'sampler': {'type': 'mmdet.PseudoSampler'},
-            'allowed_border': -1,
-            'pos_weight': -1,
-        },
-    )
+        )
     maps = [torch.randn(1, 4, 64 // s, 64 // s) for s in ANCHORS['strides']]
     meta = [{'img_shape': (64, 64), 'pad_shape': (64, 64)}]
     boxes = torch.tensor([[10.0, 8.0, 50.0, 46.0]])
