@@ -73,6 +73,23 @@ def test_configs_of_hosts_without_errors(name, main, tmp_path):
 
 
 @pytest.mark.slow
+def test_a_metric_without_annotation_file_takes_part(main, tmp_path):
+    """As new_config writes it for VOC; what is made up has its objects."""
+    config, report = tmp_path / 'voc.py', tmp_path / 'report.json'
+    config.write_text(
+        "_base_ = 'mmext::co_dino/co_dino_r18_shapes.py'\n"
+        '_base_.val_evaluator = dict(\n'
+        "    type='mmext.CocoMetric', _scope_='mmdet', metric='bbox')\n"
+        '_base_.val_dataloader.dataset.pipeline[3].meta_keys += '
+        "('instances',)\n"
+    )
+    argv = [str(config), '--batches', 'normal', '--image-size', '64', '64']
+    assert main([*argv, '--no-labels', '--json', str(report)]) == 0
+    findings = json.loads(report.read_bytes())['findings']
+    assert 'BUILD002' not in [finding['rule'] for finding in findings]
+
+
+@pytest.mark.slow
 def test_an_empty_batch_alone_judges_no_parameter(main, tmp_path, monkeypatch):
     """The other batches of CrowdDet need a package that is not there."""
     monkeypatch.setitem(sys.modules, 'torchvision', None)

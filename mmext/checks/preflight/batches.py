@@ -334,6 +334,13 @@ def _add_objects(results: dict, scene: Scene, fields: Fields) -> None:
         results['gt_instances_ids'] = np.arange(len(scene.boxes))
     if fields.labels:
         results['gt_bboxes_labels'] = scene.labels
+        # As metrics read them that have no annotation file.
+        results['instances'] = [
+            {'bbox': box, 'bbox_label': label, 'ignore_flag': int(ignored)}
+            for box, label, ignored in zip(
+                scene.boxes.tolist(), scene.labels.tolist(), scene.ignored
+            )
+        ]
     if fields.masks:
         from mmdet.structures.mask import BitmapMasks, PolygonMasks
 
