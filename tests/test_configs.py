@@ -2,7 +2,7 @@
 
 import copy
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -274,16 +274,20 @@ def runnable(name: str, folder: Path) -> Config:
     return Config(cfg)
 
 
-@pytest.mark.parametrize(
-    'name',
-    [
-        # A model of the real size takes seconds.
-        name
-        if 'shapes' in name
-        else pytest.param(name, marks=pytest.mark.slow)
-        for name in CO_DINO
-    ],
-)
+def models_of(names: Sequence[str]) -> pytest.MarkDecorator:
+    """A test for each config; of a model of the real size it is slow."""
+    return pytest.mark.parametrize(
+        'name',
+        [
+            name
+            if 'shapes' in name
+            else pytest.param(name, marks=pytest.mark.slow)
+            for name in names
+        ],
+    )
+
+
+@models_of(CO_DINO)
 def test_training_parts_build(name, tmp_path, clean_globals):
     """Model, visualizer, hooks, loops, evaluators, optimizer, schedulers."""
     cfg = runnable(name, tmp_path)
@@ -349,15 +353,7 @@ def test_every_setting_is_tried():
     assert not {key: rest for key in left if (rest := left[key] - tried)}
 
 
-@pytest.mark.parametrize(
-    'name',
-    [
-        name
-        if 'shapes' in name
-        else pytest.param(name, marks=pytest.mark.slow)
-        for name in TRIED
-    ],
-)
+@models_of(TRIED)
 def test_trains_a_step_and_detects(name):
     """On a device that does not mix with the host, where there is one."""
     cfg = reduce_model(load(name).to_dict()['model'])

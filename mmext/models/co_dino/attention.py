@@ -18,10 +18,10 @@ from ...ops import multi_scale_deform_attn
 from ...utils.tensors import float32_region, to_float32
 from .feed_forward import is_plain
 
-# A decoder's queries are few beside the tokens: values of all tokens, kept for
+# From here on queries are few, as a decoder's: values of all tokens, kept for
 # each of its layers, are a seventh of what a step keeps, and computing them
 # again is a hundredth of its arithmetic.
-FEW_QUERIES = 4
+_TOKENS_PER_QUERY = 4
 
 
 class DeformableAttention(MultiScaleDeformableAttention):
@@ -103,42 +103,40 @@ class DeformableAttention(MultiScaleDeformableAttention):
                 *to_float32((offsets, reference_points)), spatial_shapes
             )
             weights = to_float32(weights).flatten(3).softmax(-1).view(shape)
-        sampled = value, padding_mask, locations, weights
-        levels = spatial_shapes, level_start_index, level_sizes
+        attended = (
+            value,
+            padding_mask,
+            spatial_shapes,
+            level_start_index,
+            locations,
+            weights,
+            level_sizes,
+        )
         if (
             torch.is_grad_enabled()
-            and query.shape[1] * FEW_QUERIES <= value.shape[1]
+            and query.shape[1] * _TOKENS_PER_QUERY <= value.shape[1]
             and not torch.compiler.is_compiling()
         ):
             output = checkpoint(
                 self._attend,
-                *sampled,
-                *levels,
+                *attended,
                 use_reentrant=False,
                 preserve_rng_state=False,
             )
         else:
-            output = self._attend(*sampled, *levels)
+            output = self._attend(*attended)
         return self.dropout(self.output_proj(output)) + query
 
     def _attend(
-        self,
-        value: Tensor,
-        padding_mask: Tensor | None,
-        locations: Tensor,
-        weights: Tensor,
-        *levels: Any,
+        self, value: Tensor, padding_mask: Tensor | None, *sampled: Any
     ) -> Tensor:
         """Weighted sums ``(B, N, C)`` of what is sampled of the values."""
         values = self.value_proj(value)
         if padding_mask is not None:
             values = values.masked_fill(padding_mask[..., None], 0.0)
         by_head = values.unflatten(-1, (self.num_heads, -1))
-        shapes, starts, sizes = levels
         with float32_region(value):
-            output = multi_scale_deform_attn(
-                by_head, shapes, starts, locations, weights, sizes
-            )
+            output = multi_scale_deform_attn(by_head, *sampled)
         return output.to(values.dtype)
 
     def _offsets_and_weights(

@@ -213,7 +213,7 @@ def test_pending_validation_after_a_step(tmp_path):
         (1, 'after_train_iter', 5),
         (1, 'after_val_iter', -1),
         (2, 'after_train_iter', 5),
-        pytest.param(2, 'after_val_iter', -1, marks=SLOW),
+        (2, 'after_val_iter', -1),
     ],
 )
 def test_stops_while_gradients_are_accumulated(
