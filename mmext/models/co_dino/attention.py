@@ -134,7 +134,8 @@ class DeformableAttention(MultiScaleDeformableAttention):
         values = self.value_proj(value)
         if padding_mask is not None:
             values = values.masked_fill(padding_mask[..., None], 0.0)
-        by_head = values.unflatten(-1, (self.num_heads, -1))
+        # Not unflatten, which an export to ONNX writes with the traced sizes.
+        by_head = values.view(*value.shape[:2], self.num_heads, -1)
         with float32_region(value):
             output = multi_scale_deform_attn(by_head, *sampled)
         return output.to(values.dtype)
