@@ -388,10 +388,14 @@ def test_vit_as_onnx(tool, name, divisor, onnxruntime, tmp_path, monkeypatch):
     pixels = image.transpose(2, 0, 1)[None].astype(np.float32)
     boxes, scores, labels = session.run(None, {'images': pixels})
     np.testing.assert_allclose(scores[0], expected.scores, atol=1e-4)
+    # Rounding may swap neighbours of nearly the same score.
+    gaps = -np.diff(expected.scores, prepend=np.inf, append=-np.inf)
+    apart = np.minimum(gaps[:-1], gaps[1:]) > 1e-5
+    assert apart.sum() >= 50
     np.testing.assert_allclose(
-        boxes[0] / (6 * divisor), expected.bboxes / (6 * divisor), atol=1e-4
+        boxes[0][apart], expected.bboxes[apart], atol=6 * divisor * 1e-4
     )
-    assert labels[0].tolist() == expected.labels.tolist()
+    assert (labels[0][apart] == expected.labels.numpy()[apart]).all()
 
 
 @pytest.mark.slow
