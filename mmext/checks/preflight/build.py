@@ -224,13 +224,13 @@ def build_for_preflight(
 @contextmanager
 def _empty_is_nan() -> Iterator[None]:
     """Inside, memory that nothing is written to is NaN."""
-    before = torch.are_deterministic_algorithms_enabled()
-    is_warning = torch.is_deterministic_algorithms_warn_only_enabled()
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    before = torch.get_deterministic_debug_mode()
+    # use_deterministic_algorithms() would import a compiler.
+    torch.set_deterministic_debug_mode('warn')
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(before, warn_only=is_warning)
+        torch.set_deterministic_debug_mode(before)
 
 
 def _build_model(cfg: Config, notes: list[str]) -> tuple[nn.Module, list[str]]:

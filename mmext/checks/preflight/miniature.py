@@ -417,7 +417,8 @@ class _Run:
 
         It writes nothing outside of a folder, and needs no GPU.
         """
-        cfg = Config(copy_tree(self.cfg.to_dict()))
+        # Nobody reads its text, which takes a second to format.
+        cfg = Config(copy_tree(self.cfg.to_dict()), format_python_code=False)
         out = {part[0] for part in self.left_out if len(part) == 1}
         for split in ('val', 'test'):
             names = [f'{split}_{end}' for end in _OF_SPLIT]

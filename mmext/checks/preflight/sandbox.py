@@ -168,7 +168,7 @@ def process_settings() -> Iterator[None]:
     variables, method = dict(os.environ), mp.get_start_method(allow_none=True)
     threads, flags = cv2.getNumThreads(), torch.backends.cudnn
     cudnn = {name: getattr(flags, name) for name in _CUDNN}
-    deterministic = torch.are_deterministic_algorithms_enabled()
+    deterministic = torch.get_deterministic_debug_mode()
     try:
         yield
     finally:
@@ -181,7 +181,7 @@ def process_settings() -> Iterator[None]:
             cv2.setNumThreads(threads)
         for name, value in cudnn.items():
             setattr(flags, name, value)
-        torch.use_deterministic_algorithms(deterministic)
+        torch.set_deterministic_debug_mode(deterministic)
 
 
 def _managed(kind: type = ManagerMixin) -> list[type]:
