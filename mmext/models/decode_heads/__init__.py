@@ -4,12 +4,12 @@ from .heads import (
     ASPPHead,
     DepthwiseSeparableASPPHead,
     FCNHead,
+    PIDHead,
     PSPHead,
     ResizedLossMixin,
     SegformerHead,
     UPerHead,
 )
-from .pid_head import PIDHead
 
 __all__ = [
     'ASPPHead',

@@ -1,7 +1,9 @@
 """Losses that check their labels."""
 
-from .checked_binary_cross_entropy import checked_binary_cross_entropy
-from .checked_boundary_loss import CheckedBoundaryLoss
+from .checked_binary_cross_entropy import (
+    CheckedBoundaryLoss,
+    checked_binary_cross_entropy,
+)
 from .checked_cross_entropy import (
     CheckedCrossEntropyLoss,
     checked_cross_entropy,

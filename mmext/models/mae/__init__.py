@@ -7,9 +7,8 @@ from .convert import (
     export_mae_state_dict,
     import_mae_state_dict,
 )
-from .decoder import MAEDecoder
+from .decoder import MAEDecoder, MAEHead
 from .encoder import ARCHITECTURES, MAEViT
-from .head import MAEHead
 from .masking import PatchMask
 from .model import MAE, NonFiniteError, first_non_finite
 

@@ -6,7 +6,7 @@ from helpers.tiny_segmentation import make_pair, make_samples, same_step, step
 from mmengine.structures import PixelData
 from mmseg.models.utils import resize
 
-from mmext.models.decode_heads import PIDHead, pid_head
+from mmext.models.decode_heads import PIDHead
 from mmext.models.losses import (
     CheckedOhemCrossEntropy,
     LabelRangeError,
@@ -207,7 +207,7 @@ def test_predicts_as_mmseg():
     theirs, ours = pair()
     x = torch.randn(1, 8, 6, 8)
     assert torch.equal(ours.eval()(x), theirs.eval()(x))
-    assert pid_head.PIDHead.forward is type(theirs).forward
+    assert PIDHead.forward is type(theirs).forward
 
 
 @pytest.mark.parametrize('policy', ['raise', 'ignore'])
