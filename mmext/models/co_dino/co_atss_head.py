@@ -5,13 +5,15 @@ Shape letters: B images, C channels, K classes, N anchors of all levels.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from mmdet.models.dense_heads import ATSSHead
 from mmdet.models.utils import multi_apply, unpack_gt_instances
 from mmdet.structures import DetDataSample
 from mmdet.utils import reduce_mean
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from ...registry import MODELS
 from ...utils.tensors import float32_region, to_float32
@@ -24,6 +26,12 @@ from .anchors import (
 )
 from .losses import each_iou_loss
 from .positives import UNUSED_LABEL, CoPositives
+
+# What is inside is computed again in the backward pass; nothing of it is
+# random.
+_recomputed = partial(
+    checkpoint, use_reentrant=False, preserve_rng_state=False
+)
 
 
 @dataclass(frozen=True)
@@ -66,6 +74,38 @@ class CoATSSHead(ATSSHead):
     def forward(self, x: Sequence[Tensor]) -> tuple[list[Tensor], ...]:
         """Class, box and centerness maps per level, in float32."""
         return to_float32(super().forward(x))
+
+    def forward_single(self, x: Tensor, scale: nn.Module) -> tuple:
+        """Class, box and centerness maps of one level.
+
+        For the backward pass a tower keeps what its last convolution gives;
+        norm and ReLU, which would double that, are computed again.
+        """
+        if not torch.is_grad_enabled() or not all(
+            len(tower) and type(tower[-1].norm) is nn.GroupNorm
+            for tower in (self.cls_convs, self.reg_convs)
+        ):
+            return super().forward_single(x, scale)
+
+        def convolved(tower: nn.ModuleList) -> Tensor:
+            feat = x
+            for layer in tower[:-1]:
+                feat = layer(feat)
+            return tower[-1](feat, norm=False, activate=False)
+
+        def activated(tower: nn.ModuleList, feat: Tensor) -> Tensor:
+            return tower[-1].activate(tower[-1].norm(feat))
+
+        def class_map(feat: Tensor) -> Tensor:
+            return self.atss_cls(activated(self.cls_convs, feat))
+
+        def box_maps(feat: Tensor) -> tuple[Tensor, Tensor]:
+            feat = activated(self.reg_convs, feat)
+            boxes = scale(self.atss_reg(feat)).float()
+            return boxes, self.atss_centerness(feat)
+
+        scores = _recomputed(class_map, convolved(self.cls_convs))
+        return scores, *_recomputed(box_maps, convolved(self.reg_convs))
 
     def loss_and_positives(
         self,
@@ -178,7 +218,10 @@ class CoATSSHead(ATSSHead):
         ratio = torch.minimum(near, far) / torch.maximum(near, far)
         wanted = torch.where(positive, ratio.prod(-1), 0.0).sqrt()
         number, total = reduce_mean(torch.stack((number, wanted.sum())))
-        classes = self.loss_cls(
+        # A focal loss keeps ten tensors of the size of the logits, which take
+        # more memory than the convolutions and little time.
+        classes = _recomputed(
+            self.loss_cls,
             _flat(scores, self.cls_out_channels).flatten(0, 1),
             targets.labels.flatten(),
             targets.label_weights.flatten(),

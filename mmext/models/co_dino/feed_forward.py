@@ -6,7 +6,6 @@ Shape letters: N tokens, C channels, H hidden channels.
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from mmcv.cnn.bricks.transformer import FFN
 from mmcv.cnn.bricks.wrappers import Linear
 from torch import Tensor, nn
@@ -83,6 +82,14 @@ def is_plain(layer: nn.Module) -> bool:
     )
 
 
+def _add_product(total: Tensor, one: Tensor, other: Tensor) -> None:
+    """Add a matrix product, in the type of the total."""
+    if total.dtype == one.dtype:
+        total.addmm_(one, other)
+    else:
+        total += one @ other
+
+
 class _InParts(torch.autograd.Function):
     """Both linear layers, by parts of the tokens ``(N, C)``.
 
@@ -105,9 +112,11 @@ class _InParts(torch.autograd.Function):
             for parameter in (weight, bias, out_weight, out_bias)
         )
         out = torch.empty_like(tokens)
+        buffer = tokens.new_empty((min(PART, len(tokens)), len(weight)))
         with torch.autocast('cpu', enabled=False):
             for part, into in zip(tokens.split(PART), out.split(PART)):
-                hidden = F.linear(part, weight, bias).relu_()
+                hidden = buffer[: len(part)]
+                torch.addmm(bias, part, weight.t(), out=hidden).relu_()
                 torch.addmm(out_bias, hidden, out_weight.t(), out=into)
         return out
 
@@ -119,15 +128,17 @@ class _InParts(torch.autograd.Function):
         grad_tokens = torch.empty_like(tokens)
         grad_weight, grad_bias, grad_out_weight = map(torch.zeros_like, kept)
         parts = (item.split(PART) for item in (tokens, grad, grad_tokens))
+        buffers = tokens.new_empty((2, min(PART, len(tokens)), len(weight)))
         with torch.autocast('cpu', enabled=False):
             for part, given, into in zip(*parts):
-                hidden = F.linear(part, weight, bias).relu_()
-                grad_out_weight += given.t() @ hidden
-                inner = given @ out_weight
+                hidden, inner = buffers[:, : len(part)]
+                torch.addmm(bias, part, weight.t(), out=hidden).relu_()
+                _add_product(grad_out_weight, given.t(), hidden)
+                torch.mm(given, out_weight, out=inner)
                 torch.ops.aten.threshold_backward.grad_input(
                     inner, hidden, 0, grad_input=inner
                 )
-                grad_weight += inner.t() @ part
+                _add_product(grad_weight, inner.t(), part)
                 grad_bias += inner.sum(0)
                 torch.mm(inner, weight, out=into)
         grad_out_bias = grad.sum(0).to(bias.dtype)
