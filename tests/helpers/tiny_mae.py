@@ -8,7 +8,8 @@ from mmengine.registry import MODELS
 from torch import nn
 
 from mmext.models import MAE
-from mmext.models.mae.masking import PatchMask, make_mask
+from mmext.models.mae import PatchMask
+from mmext.models.mae.model import make_mask
 
 ORACLE = Path(__file__).parents[1] / 'oracles' / 'mmpretrain_mae.pt'
 ARCH = dict(embed_dims=32, num_layers=2, num_heads=2, feedforward_channels=128)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from mmext.ops import active_backend, choice
-from mmext.ops.backend import fill_module
+from mmext.ops.finder import fill_module
 
 CALLERS = (
     'deform_conv',

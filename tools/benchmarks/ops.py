@@ -36,7 +36,7 @@ from rich.table import Table
 from torch import Tensor
 
 from mmext.ops import active_backend, choose_ops_backend
-from mmext.ops.backend import fill_module
+from mmext.ops.finder import fill_module
 
 OPS = (
     'nms',

@@ -5,6 +5,7 @@ from .co_atss_head import CoATSSHead
 from .co_roi_head import CoStandardRoIHead
 from .deformable import CoDeformableTransformer, CoDeformDETRHead
 from .detector import CoDETR
+from .losses import FederatedQualityFocalLoss
 from .public_weights import convert_checkpoint_file, convert_codetr_state_dict
 from .query_head import CoDINOHead
 from .query_mask_head import QueryMaskHead
@@ -21,6 +22,7 @@ __all__ = [
     'CoDeformableTransformer',
     'CoMaskIoUHead',
     'CoStandardRoIHead',
+    'FederatedQualityFocalLoss',
     'QueryMaskHead',
     'RefineMaskHead',
     'convert_checkpoint_file',

@@ -23,10 +23,6 @@ from ..checkpointing.checkpoint import (
     checkpointable_blocks,
 )
 from ..losses import LabelRangeMonitor
-from .mask_policy import (
-    apply_mask_policy,
-    check_mask_policy,
-)
 from .positives import CoPositives
 from .public_weights import convert_codetr_state_dict
 from .region_proposals import (
@@ -47,6 +43,8 @@ from .settings import (
     with_head_keys,
 )
 from .transformer import EncodedImage
+
+MASK_POLICIES = ('valid', 'canvas')
 
 
 @MODELS.register_module()
@@ -74,8 +72,11 @@ class CoDETR(BaseDetector):
             ``mask_head``, ``roi_head``, ``bbox_head``.
         with_co_queries: Send the auxiliary heads' positives through the
             decoder.
-        mask_policy: ``'valid'`` or ``'canvas'``, see
-            :mod:`mmext.models.co_dino.mask_policy`.
+        mask_policy: Which part of a padded batch counts as image.
+            ``'valid'``: each image's own ``img_shape``, for attention masks,
+            box normalisation, denoising and box decoding. ``'canvas'``: the
+            whole canvas, as in large-scale-jitter training, where all are of
+            one size and masks would cost time and change nothing.
         eval_module: Which head detects in evaluation: ``'detr'``,
             ``'one-stage'`` or ``'two-stage'``.
         eval_index: Which of several auxiliary heads.
@@ -87,8 +88,9 @@ class CoDETR(BaseDetector):
         init_cfg: As in mmengine.
 
     Raises:
-        ValueError: If heads disagree on the number of classes, a setting is
-            unknown, or ``eval_module`` names a head that is not there.
+        ValueError: If heads disagree on the number of classes, a setting or
+            ``mask_policy`` is unknown, or ``eval_module`` names a head that
+            is not there.
         TypeError: If ``train_cfg`` or ``test_cfg`` is not a dict by head.
         ImportError: If the backbone is of mmpretrain, which is not installed.
 
@@ -133,7 +135,12 @@ class CoDETR(BaseDetector):
             with_head_keys(self.test_cfg_keys, query_head, 'test_cfg_keys'),
             'test_cfg',
         )
-        self.mask_policy = check_mask_policy(mask_policy)
+        if mask_policy not in MASK_POLICIES:
+            raise ValueError(
+                f'mask_policy must be one of {MASK_POLICIES}, '
+                f'got {mask_policy!r}'
+            )
+        self.mask_policy = mask_policy
         self.with_co_queries = with_co_queries
         self.num_classes, heads = share_num_classes(
             num_classes,
@@ -313,8 +320,8 @@ class CoDETR(BaseDetector):
             LabelRangeError: If a label is not a class: on a CPU at once,
                 else from :class:`mmext.LabelRangeHook` or in a later step.
         """
-        samples = apply_mask_policy(
-            self._with_labels_in_range(batch_data_samples), self.mask_policy
+        samples = self._with_mask_policy(
+            self._with_labels_in_range(batch_data_samples)
         )
         encoded = self.encode(batch_inputs, samples)
         feats = self.query_head.co_feats(encoded)
@@ -343,6 +350,27 @@ class CoDETR(BaseDetector):
             copied.gt_instances = instances
             safe.append(copied)
         return safe
+
+    def _with_mask_policy(
+        self, data_samples: Sequence[DetDataSample]
+    ) -> list[DetDataSample]:
+        """Samples whose ``img_shape`` is what the policy counts as image."""
+        if self.mask_policy == 'valid':
+            return list(data_samples)
+        results = []
+        for sample in data_samples:
+            if 'batch_input_shape' not in sample.metainfo:
+                raise ValueError(
+                    "data_samples must carry 'batch_input_shape' for "
+                    "mask_policy='canvas', got metainfo keys "
+                    f'{sorted(sample.metainfo)}; use DetDataPreprocessor'
+                )
+            shape = sample.batch_input_shape
+            metainfo = {**sample.metainfo, 'img_shape': shape}
+            copied = type(sample)(metainfo=metainfo)
+            copied.set_data(dict(sample.items()))
+            results.append(copied)
+        return results
 
     def _co_head_losses(
         self, feats: Sequence[Tensor], samples: Sequence[DetDataSample]
@@ -411,7 +439,7 @@ class CoDETR(BaseDetector):
                 f'chose other classes, got {self.eval_module!r}, whose head '
                 'does not know them; call set_class_embeddings(None)'
             )
-        samples = apply_mask_policy(batch_data_samples, self.mask_policy)
+        samples = self._with_mask_policy(batch_data_samples)
         encoded = self.encode(batch_inputs, samples)
         masks = self.mask_branch()
         # Masks are pooled in the resized image; they rescale the boxes.
@@ -472,7 +500,7 @@ class CoDETR(BaseDetector):
         """
         samples = batch_data_samples
         if samples is not None:
-            samples = apply_mask_policy(samples, self.mask_policy)
+            samples = self._with_mask_policy(samples)
         return self.query_head(
             *self.query_head.decode_matching(
                 self.encode(batch_inputs, samples)

@@ -34,7 +34,6 @@ from .losses import (
     join_targets,
     loss_divisors,
 )
-from .mask_policy import level_padding_masks
 from .matching import (
     GroundTruth,
     match_queries,
@@ -43,7 +42,7 @@ from .matching import (
 )
 from .positives import CoPositives, CoQueries, make_co_queries
 from .settings import build_with
-from .transformer import EncodedImage, Proposals
+from .transformer import EncodedImage, Proposals, level_padding_masks
 
 
 def select_detections(

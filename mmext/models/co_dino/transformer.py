@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from mmcv.ops import MultiScaleDeformableAttention
 from mmdet.models.layers.transformer import inverse_sigmoid
 from mmengine.model import BaseModule
@@ -28,6 +29,38 @@ from .encoder import CoDINOEncoder, encoder_reference_points
 # A proposal on level l spans 0.05 * 2^l of the valid image area.
 PROPOSAL_SCALE = 0.05
 PROPOSAL_MARGIN = 0.01
+
+
+def level_padding_masks(
+    batch_img_metas: Sequence[dict] | None, feats: Sequence[Tensor]
+) -> tuple[list[Tensor], bool]:
+    """Padding masks of every feature level.
+
+    ``batch_img_metas``: Per image ``img_shape`` and ``batch_input_shape``,
+    both height and width in pixels, or None if every image fills the canvas;
+    ``feats``: Maps ``(B, C, H, W)``. Returns two items: per level a ``(B, H,
+    W)`` bool mask, True where the nearest pixel is padding; and whether any
+    image is smaller than the canvas.
+    """
+    if batch_img_metas is None:
+        masks = [torch.zeros_like(feat[:, 0], dtype=bool) for feat in feats]
+        return masks, False
+    height, width = batch_img_metas[0]['batch_input_shape']
+    shapes = [tuple(meta['img_shape'][:2]) for meta in batch_img_metas]
+    device = feats[0].device
+    row = torch.arange(height, device=device)[:, None]
+    column = torch.arange(width, device=device)
+    padding = torch.stack(
+        [
+            (row >= valid_height) | (column >= valid_width)
+            for valid_height, valid_width in shapes
+        ]
+    ).float()
+    masks = [
+        F.interpolate(padding[None], size=feat.shape[-2:])[0].bool()
+        for feat in feats
+    ]
+    return masks, any(shape != (height, width) for shape in shapes)
 
 
 @dataclass(frozen=True)

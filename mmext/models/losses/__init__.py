@@ -9,7 +9,6 @@ from .checked_cross_entropy import (
     checked_cross_entropy,
 )
 from .checked_ohem_cross_entropy import CheckedOhemCrossEntropy
-from .federated import FederatedQualityFocalLoss
 from .label_range import (
     LabelRangeError,
     LabelRangeMonitor,
@@ -23,7 +22,6 @@ __all__ = [
     'CheckedBoundaryLoss',
     'CheckedCrossEntropyLoss',
     'CheckedOhemCrossEntropy',
-    'FederatedQualityFocalLoss',
     'LabelRangeError',
     'LabelRangeMonitor',
     'LabelReport',

@@ -9,7 +9,7 @@ from .convert import (
 )
 from .decoder import MAEDecoder, MAEHead
 from .encoder import ARCHITECTURES, MAEViT
-from .masking import PatchMask
+from .layers import PatchMask
 from .model import MAE, NonFiniteError, first_non_finite
 
 __all__ = [

@@ -16,14 +16,15 @@ from ...registry import MODELS
 from ..checkpointing.checkpoint import checkpoint_modules
 from .layers import (
     Block,
+    PatchMask,
     fit_positions,
     init_parameters,
     patch_grid,
     sincos_positions,
     split_patches,
+    take_patches,
     to_pair,
 )
-from .masking import PatchMask, take_patches
 
 _EPS = 1e-6
 

@@ -14,15 +14,16 @@ from ..checkpointing.checkpoint import checkpoint_modules
 from .layers import (
     Block,
     PatchEmbed,
+    PatchMask,
     PlainViT,
     fit_positions,
     init_parameters,
     patch_grid,
     resize_positions,
     sincos_positions,
+    take_patches,
     to_pair,
 )
-from .masking import PatchMask, take_patches
 
 _KEYS = ('embed_dims', 'num_layers', 'num_heads', 'feedforward_channels')
 _TABLE = {

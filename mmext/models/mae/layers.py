@@ -1,12 +1,13 @@
-"""Layers and position embeddings of encoder and decoder.
+"""Patches, layers and position embeddings of encoder and decoder.
 
 Names of parameters are those of mmpretrain.
 
-Shape letters: N pictures, L tokens, C channels.
+Shape letters: N pictures, L tokens or patches, K patches that stay, M = L - K
+that are masked, C channels.
 """
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from mmcv.cnn.bricks import DropPath
@@ -15,9 +16,47 @@ from mmengine.model import BaseModule
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .masking import take_patches
-
 _EPS = 1e-6
+
+
+class PatchMask(NamedTuple):
+    """Patches of each picture that stay, and those that are masked.
+
+    Attributes:
+        keep: ``(N, K)``, int64, indices of patches, rows first.
+        masked: ``(N, M)``, int64; with ``keep`` each patch once.
+    """
+
+    keep: Tensor
+    masked: Tensor
+
+    @property
+    def restore(self) -> Tensor:
+        """``(N, L)``, int64: where each patch is in keep, then masked."""
+        return torch.cat((self.keep, self.masked), 1).argsort(1)
+
+    @property
+    def mask(self) -> Tensor:
+        """``(N, L)``, float32: 1 for a patch that is masked, else 0."""
+        zeros = self.keep.new_zeros(self.keep.shape, dtype=torch.float32)
+        ones = self.masked.new_ones(self.masked.shape, dtype=torch.float32)
+        return torch.cat((zeros, ones), 1).gather(1, self.restore)
+
+    def to(self, device: torch.device) -> 'PatchMask':
+        """The same on a device."""
+        return PatchMask(self.keep.to(device), self.masked.to(device))
+
+
+def take_patches(patches: Tensor, indices: Tensor) -> Tensor:
+    """Some patches of each picture.
+
+    ``patches`` is ``(N, L, C)``, or ``(1, L, C)`` for all pictures alike,
+    and ``indices`` ``(N, K)``; gives ``(N, K, C)``.
+    """
+    if len(patches) == 1 and len(indices) > 1:
+        return patches[0][indices]
+    index = indices[..., None].expand(-1, -1, math.prod(patches.shape[2:]))
+    return patches.gather(1, index)
 
 
 def to_pair(value: Any, name: str) -> tuple[int, int]:

@@ -1,8 +1,12 @@
-"""Masked autoencoder: pre-training that needs no labels and no DDP flag."""
+"""Masked autoencoder: pre-training that needs no labels and no DDP flag.
+
+Masks are drawn anew in each step, the same after a resume.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from mmengine.dist import get_rank
 from mmengine.logging import MessageHub
@@ -11,10 +15,76 @@ from mmengine.structures import BaseDataElement
 from torch import Tensor, nn
 
 from ...registry import MODELS
-from .masking import PatchMask, draw_noise, make_mask
+from .layers import PatchMask
 
 # What a mask is drawn for, the second word of its key.
 _TRAINING, _PREDICTION = 0, 1
+
+
+def draw_noise(num_images: int, length: int, key: Sequence[int]) -> Tensor:
+    """Uniform numbers in [0, 1) that depend on nothing but the arguments.
+
+    Drawn on the CPU, so that they are the same on each device, and from a
+    generator of their own, so that others draw what they would draw without.
+
+    Args:
+        num_images: N.
+        length: Numbers for each picture.
+        key: Integers from 0, such as seed, rank and iteration.
+
+    Returns:
+        ``(num_images, length)``, float32.
+    """
+    words = np.random.SeedSequence(tuple(key)).generate_state(1, np.uint64)
+    # A generator takes a signed number.
+    generator = torch.Generator().manual_seed(int(words[0] >> np.uint64(1)))
+    return torch.rand(num_images, length, generator=generator)
+
+
+def make_mask(
+    noise: Tensor, grid: tuple[int, int], ratio: float = 0.75, block: int = 1
+) -> PatchMask:
+    """Keep the patches, or blocks of them, with the smallest noise.
+
+    ``int(blocks * (1 - ratio))`` blocks of each picture stay.
+
+    Args:
+        noise: ``(N, blocks)``, one number for each block, rows first, where
+            ``blocks`` is ``rows * columns / block ** 2``.
+        grid: Rows and columns of patches; multiples of ``block``.
+        ratio: Share of patches to mask, in (0, 1).
+        block: Side of a block, in patches.
+
+    Raises:
+        ValueError: If the grid cannot be cut into such blocks, or no block
+            would stay, or none be masked.
+
+    Source:
+        MAE, arXiv 2111.06377; blocks: Pixio, arXiv 2512.15715.
+    """
+    rows, columns = grid
+    if block < 1 or rows % block or columns % block:
+        raise ValueError(
+            'mask_block must divide the rows and columns of the patches, got '
+            f'{block} for {rows} x {columns}; choose 1, or another img_size'
+        )
+    count = rows * columns // block**2
+    num_keep = int(count * (1 - ratio))
+    if not 0 < num_keep < count:
+        raise ValueError(
+            'mask_ratio must leave some patches and mask some, got '
+            f'{ratio} for {count} blocks of {block} x {block} patches, of '
+            f'which {num_keep} would stay; choose another ratio or block'
+        )
+    order = noise.argsort(dim=1, stable=True)
+    if block > 1:
+        patches = torch.arange(rows * columns, device=noise.device)
+        patches = patches.reshape(
+            rows // block, block, columns // block, block
+        ).transpose(1, 2)
+        order = patches.reshape(count, -1)[order].flatten(1)
+        num_keep *= block**2
+    return PatchMask(order[:, :num_keep], order[:, num_keep:])
 
 
 class NonFiniteError(FloatingPointError):

@@ -3,7 +3,7 @@ import torch
 from torch.testing import assert_close
 
 from mmext.models import MAEHead
-from mmext.models.mae.masking import PatchMask
+from mmext.models.mae import PatchMask
 
 
 @pytest.fixture

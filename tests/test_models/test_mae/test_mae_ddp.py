@@ -12,7 +12,7 @@ from mmengine.optim import OptimWrapper
 from torch.testing import assert_close
 
 from mmext.engine.distributed import DistributedDataParallel
-from mmext.models.mae.masking import PatchMask, draw_noise, make_mask
+from mmext.models.mae.model import PatchMask, draw_noise, make_mask
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group('processes')]
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from mmext.models.mae.masking import draw_noise, make_mask
+from mmext.models.mae.model import draw_noise, make_mask
 
 
 @pytest.mark.parametrize('grid', [(4, 4), (3, 5)])

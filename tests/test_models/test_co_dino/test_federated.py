@@ -11,14 +11,16 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
-from mmext.models import convert_codetr_state_dict
+from mmext.models import (
+    FederatedQualityFocalLoss,
+    convert_codetr_state_dict,
+)
 from mmext.models.co_dino.losses import (
     GroupTargets,
     LayerTargets,
     class_losses,
     loss_divisors,
 )
-from mmext.models.losses import FederatedQualityFocalLoss
 
 COUNTS = [1, 4, 9, 16, 25, 100, 400, 900]
 K = len(COUNTS)
