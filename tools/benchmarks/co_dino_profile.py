@@ -50,6 +50,10 @@ FUNCTIONS = (
     (region_proposals, '_losses', 'RPN, losses'),
     (region_proposals, '_propose', 'RPN, proposals'),
 )
+OPERATIONS = {
+    **flop_registry,
+    torch.ops.aten.addmm_: flop_registry[torch.ops.aten.addmm],
+}
 COLUMNS = '', 's', 'share', 'TFLOP', 'GiB', 'limit, s', 'factor', 'kept'
 VIEWS = ('view', 'expand', 'transpose', 'permute', 'detach', 't', 'split')
 
@@ -156,8 +160,8 @@ class Parts(TorchDispatchMode):
         part = self._owner()
         self._clock(part)
         result = func(*args, **kwargs)
-        if packet in flop_registry:
-            self.operations[part] += flop_registry[packet](
+        if packet in OPERATIONS:
+            self.operations[part] += OPERATIONS[packet](
                 *args, **kwargs, out_val=result
             )
         elif packet.__name__ not in VIEWS:
