@@ -16,7 +16,7 @@ from mmengine.config import Config
 import mmext
 from mmext.ops import choice
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group('processes')]
+pytestmark = pytest.mark.slow
 
 CPU = torch.device('cpu')
 TINY_DINO = [

@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.xdist_group('processes')
-
 COPIED = (
     'configs',
     'constraints.txt',

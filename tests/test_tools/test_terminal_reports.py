@@ -22,8 +22,6 @@ import mmext.checks.preflight.run as preflight_run
 from mmext.checks.labels.rules import RULES as LABELS
 from mmext.checks.preflight.rules.registry import RULES as CONFIG
 
-pytestmark = pytest.mark.xdist_group('processes')
-
 SMALL = ('--batches', 'normal', '--image-size', '64', '64', '--no-labels')
 WIDTHS = (80, 160)
 HEADING = re.compile(r'(note|warning|error) ([A-Z]+\d{3})\b')

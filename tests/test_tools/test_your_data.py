@@ -35,7 +35,6 @@ def images_of(folder: Path) -> list[dict]:
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group('processes')
 def test_every_command_of_the_page(checkout, tmp_path, monkeypatch):
     pytest.importorskip('onnxruntime')
     lines = commands(checkout / 'docs/your_data.md')
