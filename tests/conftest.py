@@ -19,6 +19,7 @@ import pytest
 import torch
 from helpers.managed_kinds import managed_kinds
 from mmengine.dataset import base_dataset
+from mmengine.logging import MMLogger
 
 import mmext  # noqa: F401  (makes mmdet importable without compiled ops)
 
@@ -143,6 +144,20 @@ def shared_path() -> Callable[[str], Path]:
         return path
 
     return find
+
+
+@pytest.fixture(autouse=True)
+def _own_loggers() -> Iterator[None]:
+    """Drop the loggers of a test, which write to a console that is closed.
+
+    A runner of the next test that starts in the same second would have the
+    same name, and its logger.
+    """
+    table = MMLogger._instance_dict
+    before = table.copy()
+    yield
+    table.clear()
+    table.update(before)
 
 
 @pytest.fixture
