@@ -146,6 +146,14 @@ def shared_path() -> Callable[[str], Path]:
     return find
 
 
+def _given_back(kinds: list[type]) -> Iterator[None]:
+    before = {kind: kind._instance_dict.copy() for kind in kinds}
+    yield
+    for kind, instances in before.items():
+        kind._instance_dict.clear()
+        kind._instance_dict.update(instances)
+
+
 @pytest.fixture(autouse=True)
 def _own_loggers() -> Iterator[None]:
     """Drop the loggers of a test, which write to a console that is closed.
@@ -153,19 +161,10 @@ def _own_loggers() -> Iterator[None]:
     A runner of the next test that starts in the same second would have the
     same name, and its logger.
     """
-    table = MMLogger._instance_dict
-    before = table.copy()
-    yield
-    table.clear()
-    table.update(before)
+    yield from _given_back([MMLogger])
 
 
 @pytest.fixture
 def clean_globals() -> Iterator[None]:
     """Give back what a Runner registers process-wide."""
-    kinds = managed_kinds()
-    before = {kind: kind._instance_dict.copy() for kind in kinds}
-    yield
-    for kind, instances in before.items():
-        kind._instance_dict.clear()
-        kind._instance_dict.update(instances)
+    yield from _given_back(managed_kinds())

@@ -12,9 +12,9 @@ from mmcv.cnn.bricks import DropPath
 from mmengine.runner import CheckpointLoader
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
 from ..registry import MODELS
+from ..utils.tensors import recomputed
 from .checkpointing.checkpoint import checkpoint_modules
 from .mae.layers import PlainViT, fit_positions, resize_positions
 
@@ -205,14 +205,7 @@ class _SwiGLU(nn.Module):
         if not args[0].requires_grad:
             return self.w3(self._gate(*args))
         # Its two results are not kept: they are quickly computed again.
-        return self.w3(
-            checkpoint(
-                self._gate,
-                *args,
-                use_reentrant=False,
-                preserve_rng_state=False,
-            )
-        )
+        return self.w3(recomputed(self._gate, *args))
 
 
 class _Block(nn.Module):

@@ -19,9 +19,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
-from ..utils.tensors import exact, is_traced_for_others, widen
+from ..utils.tensors import exact, is_traced_for_others, recomputed, widen
 from .choice import backend_of
 
 
@@ -186,12 +185,7 @@ def _attend_by_levels(
     attend = attend_level
     if value.is_cuda:
         # Memory is scarce there: each level is sampled again going back.
-        attend = partial(
-            checkpoint,
-            attend_level,
-            use_reentrant=False,
-            preserve_rng_state=False,
-        )
+        attend = partial(recomputed, attend_level)
     for level, size, pixels in _levels(shapes, starts, sizes):
         out += attend(
             value[:, pixels],

@@ -15,6 +15,7 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 P = ParamSpec('P')
 T = TypeVar('T')
@@ -85,6 +86,20 @@ def forgotten() -> Iterator[None]:
         yield
     if not torch.compiler.is_compiling():
         torch.clear_autocast_cache()
+
+
+def recomputed(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    """Call a function, and keep only its arguments for the backward pass.
+
+    That calls it again. It must draw no random numbers and change no state.
+    """
+    return checkpoint(
+        function,
+        *args,
+        use_reentrant=False,
+        preserve_rng_state=False,
+        **kwargs,
+    )
 
 
 def to_float32(value: Any) -> Any:

@@ -12,10 +12,9 @@ import torch.nn.functional as F
 from mmcv.ops import MultiScaleDeformableAttention
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.utils.checkpoint import checkpoint
 
 from ...ops import multi_scale_deform_attn
-from ...utils.tensors import float32_region, to_float32
+from ...utils.tensors import float32_region, recomputed, to_float32
 from .feed_forward import is_plain
 
 # From here on queries are few, as a decoder's: values of all tokens, kept for
@@ -117,12 +116,7 @@ class DeformableAttention(MultiScaleDeformableAttention):
             and query.shape[1] * _TOKENS_PER_QUERY <= value.shape[1]
             and not torch.compiler.is_compiling()
         ):
-            output = checkpoint(
-                self._attend,
-                *attended,
-                use_reentrant=False,
-                preserve_rng_state=False,
-            )
+            output = recomputed(self._attend, *attended)
         else:
             output = self._attend(*attended)
         return self.dropout(self.output_proj(output)) + query

@@ -9,14 +9,14 @@ from functools import partial
 
 import torch
 from mmdet.models.dense_heads import ATSSHead
+from mmdet.models.losses import FocalLoss
 from mmdet.models.utils import multi_apply, unpack_gt_instances
 from mmdet.structures import DetDataSample
 from mmdet.utils import reduce_mean
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from ...registry import MODELS
-from ...utils.tensors import float32_region, to_float32
+from ...utils.tensors import float32_region, recomputed, to_float32
 from .anchors import (
     NEGATIVE,
     anchor_grid,
@@ -26,12 +26,6 @@ from .anchors import (
 )
 from .losses import each_iou_loss
 from .positives import UNUSED_LABEL, CoPositives
-
-# What is inside is computed again in the backward pass; nothing of it is
-# random.
-_recomputed = partial(
-    checkpoint, use_reentrant=False, preserve_rng_state=False
-)
 
 
 @dataclass(frozen=True)
@@ -104,8 +98,8 @@ class CoATSSHead(ATSSHead):
             boxes = scale(self.atss_reg(feat)).float()
             return boxes, self.atss_centerness(feat)
 
-        scores = _recomputed(class_map, convolved(self.cls_convs))
-        return scores, *_recomputed(box_maps, convolved(self.reg_convs))
+        scores = recomputed(class_map, convolved(self.cls_convs))
+        return scores, *recomputed(box_maps, convolved(self.reg_convs))
 
     def loss_and_positives(
         self,
@@ -218,10 +212,12 @@ class CoATSSHead(ATSSHead):
         ratio = torch.minimum(near, far) / torch.maximum(near, far)
         wanted = torch.where(positive, ratio.prod(-1), 0.0).sqrt()
         number, total = reduce_mean(torch.stack((number, wanted.sum())))
-        # A focal loss keeps ten tensors of the size of the logits, which take
-        # more memory than the convolutions and little time.
-        classes = _recomputed(
-            self.loss_cls,
+        classify = self.loss_cls
+        if type(classify) is FocalLoss and wanted.device.type == 'cpu':
+            # It keeps ten tensors of the size of the logits there, which take
+            # more memory than the convolutions and little time.
+            classify = partial(recomputed, classify)
+        classes = classify(
             _flat(scores, self.cls_out_channels).flatten(0, 1),
             targets.labels.flatten(),
             targets.label_weights.flatten(),

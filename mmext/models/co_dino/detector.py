@@ -345,8 +345,7 @@ class CoDETR(BaseDetector):
         for sample, row, old in zip(samples, padded * valid, labels):
             instances = InstanceData(**dict(sample.gt_instances.items()))
             instances.labels = row[: len(old)]
-            copied = type(sample)(metainfo=sample.metainfo)
-            copied.set_data(dict(sample.items()))
+            copied = sample.new()
             copied.gt_instances = instances
             safe.append(copied)
         return safe
@@ -367,9 +366,7 @@ class CoDETR(BaseDetector):
                 )
             shape = sample.batch_input_shape
             metainfo = {**sample.metainfo, 'img_shape': shape}
-            copied = type(sample)(metainfo=metainfo)
-            copied.set_data(dict(sample.items()))
-            results.append(copied)
+            results.append(sample.new(metainfo=metainfo))
         return results
 
     def _co_head_losses(
