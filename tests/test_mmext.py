@@ -1,6 +1,5 @@
 """``import mmext``: light, registers ``mmext::``, finds shipped configs."""
 
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -45,20 +44,16 @@ assert not loaded(), loaded()
 import mmext.checks.labels.store
 rules = 'mmext.checks.labels.rules'
 assert not loaded('joblib', rules), loaded('joblib', rules)
-from mmext.checks.labels.rules import RULES
+import mmext.checks.labels.rules
 from mmext.apis import plot_log
 assert not loaded(), loaded()
-print(len(RULES))
 import mmext.registry
 assert not loaded() - {'torch'}, loaded()
 """
 
 
-def test_import_loads_neither_torch_nor_a_host(tmp_path: Path, checkout: Path):
-    number = run_python(LIGHT, tmp_path)
-    # Nothing else has declared rules in that process.
-    page = (checkout / 'docs' / 'label_check.md').read_text()
-    assert re.findall(r'(\d+) rules applied', page) == [number]
+def test_import_loads_neither_torch_nor_a_host(tmp_path: Path):
+    run_python(LIGHT, tmp_path)
 
 
 def test_import_keeps_a_registration_that_is_already_there(tmp_path: Path):

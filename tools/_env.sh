@@ -42,18 +42,18 @@ logged() {  # logged NAME REMEDY COMMAND...: output into a log, its end if it fa
 }
 
 find_python() {  # prints a usable interpreter, that of a venv replaced by its base
-    local name found names=("${CANDIDATES[@]}")
+    local name executable names=("${CANDIDATES[@]}")
     [ -z "${PYTHON:-}" ] || names=("$PYTHON")
     for name in "${names[@]}"; do
-        found=$("$name" - 2>/dev/null <<'EOF'
+        executable=$("$name" - 2>/dev/null <<'EOF'
 import sys
 import ctypes, ensurepip, ssl, venv, zlib  # a trimmed Python lacks one of them
 if (3, 10) <= sys.version_info[:2] <= (3, 13):
     print(sys._base_executable)
 EOF
         ) || continue
-        if [ -n "$found" ]; then
-            printf '%s\n' "$found"
+        if [ -n "$executable" ]; then
+            printf '%s\n' "$executable"
             return
         fi
     done

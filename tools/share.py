@@ -1,7 +1,7 @@
 """Write a model into a folder that others load without pickle.
 
 The folder holds the weights as safetensors, the config and the class names as
-JSON, and a model card with the figures of a test, whose report goes beside it
+JSON, and a model card with the metrics of a test, whose report goes beside it
 as FOLDER_report. mmext.from_pretrained and the other tools take the folder in
 place of a checkpoint, with no config; to publish it on the Hugging Face hub:
 hf upload OWNER/NAME FOLDER.

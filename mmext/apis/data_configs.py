@@ -243,14 +243,14 @@ def _repair(made: NewConfig, folder: Path) -> bool:
         shutil.rmtree(folder)
         data.notes.append('the label files have errors; none is surely mended')
         return False
-    for place in summary['locations']:
-        part = data.splits[place['split']]
-        *outer, key = place['key'].split('.')
+    for location in summary['locations']:
+        part = data.splits[location['split']]
+        *outer, key = location['key'].split('.')
         part.dataset = copy.deepcopy(part.dataset)
         settings = part.dataset
         for name in outer:
             settings = settings[name]
-        settings[key] = _from_root(data, Path(place['now']))
+        settings[key] = _from_root(data, Path(location['now']))
         # Of COCO, the copy is the list.
         part.whole |= key == 'ann_file'
     data.notes.append(

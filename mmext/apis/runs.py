@@ -238,7 +238,7 @@ def prepare_training(
     return cfg
 
 
-def _place(cfg: Config) -> tuple[int, int]:
+def _rank_and_world(cfg: Config) -> tuple[int, int]:
     """Rank of this process, and how many train."""
     if cfg.launcher == 'none':
         return 0, 1
@@ -255,7 +255,7 @@ def has_errors(cfg: Config) -> bool:
     # Not at the top: tests and libraries do without.
     from ..checks.preflight import check_training
 
-    rank, world = _place(cfg)
+    rank, world = _rank_and_world(cfg)
     text = StringIO()
     console = Console(file=text, width=100_000, highlight=False)
     good = check_training(cfg, world=world, console=console if rank else None)
@@ -273,7 +273,7 @@ def trained_checkpoint(cfg: Config, since: float = 0.0) -> Path | None:
     one may be older if it was resumed.
     """
     folder = Path(cfg.work_dir)
-    if _place(cfg)[0]:
+    if _rank_and_world(cfg)[0]:
         return None
     times = {path.stat().st_mtime: path for path in folder.glob('best_*.pth')}
     newest = max(times, default=0.0)

@@ -245,14 +245,14 @@ _NO_BASES = (
 )
 
 
-class KeyPlace(NamedTuple):
+class KeyLocation(NamedTuple):
     """Where a key is set."""
 
     file: str = ''  # The config file; empty if it is not known.
     line: int = 0  # In that file, from 1; 0 if it is not known.
 
 
-def key_location(cfg: Config | str | Path, key: str) -> KeyPlace:
+def key_location(cfg: Config | str | Path, key: str) -> KeyLocation:
     """Find the file and the line that set a key of a config.
 
     Follows ``_base_`` (relative, ``mmdet::...``, lists), ``_base_.x`` and
@@ -265,18 +265,21 @@ def key_location(cfg: Config | str | Path, key: str) -> KeyPlace:
 
     Examples:
         >>> key_location(Config({'a': 1}), 'a')
-        KeyPlace(file='', line=0)
+        KeyLocation(file='', line=0)
     """
     file = cfg.filename if isinstance(cfg, Config) else str(cfg)
     if not file or not Path(file).is_file():
-        return KeyPlace()
+        return KeyLocation()
     stamps = {one: Path(one).stat().st_mtime_ns for one in config_files(file)}
-    place, level = KeyPlace(), _tree(str(Path(file)), tuple(stamps.items()))
+    location, level = (
+        KeyLocation(),
+        _tree(str(Path(file)), tuple(stamps.items())),
+    )
     for step in split_key(key):
         if step not in level:
             break
-        place, level, _ = level[step]
-    return place
+        location, level, _ = level[step]
+    return location
 
 
 def config_files(file: str | Path) -> list[str]:
@@ -297,7 +300,7 @@ class _Node(NamedTuple):
     It ``replaces`` what a base has there, or is merged with it.
     """
 
-    place: KeyPlace
+    location: KeyLocation
     items: dict[Any, '_Node']
     replaces: bool = False
 
@@ -324,15 +327,15 @@ class _Reader:
         self.names = dict(base) if file.imports else {}
         for bound in file.bindings:
             level = base if bound.inherited else self.names
-            place = KeyPlace(self._path, bound.line)
+            location = KeyLocation(self._path, bound.line)
             *parents, last = bound.steps
             for step in parents:
                 # What is not known is where what it is in is set.
-                node = level.setdefault(step, _Node(place, {}))
-                level, place = node.items, node.place
+                node = level.setdefault(step, _Node(location, {}))
+                level, location = node.items, node.location
             node = self._node(bound.value, bound.line)
             if bound.merges:
-                known = level.get(last, _Node(place, {}))
+                known = level.get(last, _Node(location, {}))
                 node = known._replace(items=_over(known.items, node.items))
             level[last] = node
         if not file.imports:
@@ -340,10 +343,10 @@ class _Reader:
 
     def _node(self, value: ast.expr, line: int) -> _Node:
         """What a value is; files of data have no lines."""
-        place = KeyPlace(self._path, line)
+        location = KeyLocation(self._path, line)
         steps = reference(value)
         if steps is not None:
-            return self._variable(steps)._replace(place=place)
+            return self._variable(steps)._replace(location=location)
         items = items_of(value)
         replaces = items is None or isinstance(value, ast.List | ast.Tuple)
         inside: dict[Any, _Node] = {}
@@ -354,16 +357,16 @@ class _Reader:
             else:
                 inside[key] = node
                 replaces |= key == '_delete_' and constant(item) is True
-        return _Node(place, inside, replaces)
+        return _Node(location, inside, replaces)
 
     def _variable(self, steps: Steps) -> _Node:
         """A variable as it is now, or a part of it."""
         level = self.names
         if steps[0] == BASE:
             level, steps = self._base, steps[1:]
-        node = _Node(KeyPlace(), {})
+        node = _Node(KeyLocation(), {})
         for step in steps:
-            node = level.get(step, _Node(KeyPlace(), {}))
+            node = level.get(step, _Node(KeyLocation(), {}))
             level = node.items
         return node
 

@@ -3,7 +3,7 @@
 MMEngine hands most sections of a config on without a look at their keys. A
 ``find_unused_parameters`` in ``model.train_cfg`` is not an error there; it
 does nothing. In other locations it is an error, but only when the training
-starts, after the model was built. :class:`RightPlaces` says where such a
+starts, after the model was built. :class:`RightLocations` says where such a
 setting is read, :func:`find_misplaced_keys` where it is in vain.
 """
 
@@ -73,7 +73,7 @@ def _wrapper_takes(kind: Any, key: str) -> bool | None:
     return takes(kind, key, forwards=package in ('mmext', 'mmengine'))
 
 
-class RightPlaces:
+class RightLocations:
     """Says where a config has to set something.
 
     ``runner`` is a class or a name; by default ``runner_type`` of the config,
@@ -285,7 +285,7 @@ def find_misplaced_keys(
     that differ from theirs by a typing error. An argument of a component is
     misplaced if its class does not take it; what cannot be known, such as
     what a class does with ``**kwargs``, is not reported. ``runner`` is that of
-    :class:`RightPlaces`. Nothing is built, but packages that components are
+    :class:`RightLocations`. Nothing is built, but packages that components are
     registered in may be imported.
 
     Examples:
@@ -339,7 +339,7 @@ class _Search:
         self._top = dict(cfg.items())
         text = cfg.text if isinstance(cfg, Config) else ''
         self._code = re.sub('#.*', '', text or '')
-        self._right = RightPlaces(self._top, runner)
+        self._right = RightLocations(self._top, runner)
         self._scope = self._top.get('default_scope') or 'mmengine'
         self._nodes = [
             node

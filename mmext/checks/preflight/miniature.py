@@ -45,7 +45,7 @@ from mmengine.runner import (
 from torch import nn
 
 from ..config import (
-    RightPlaces,
+    RightLocations,
     Steps,
     copy_tree,
     join_key,
@@ -479,7 +479,7 @@ class _Run:
     def _run(self) -> None:
         """Build a runner; let it train, validate, load and test."""
         self.section = ('runner_type',)
-        kind = RightPlaces(self.cfg.to_dict()).runner
+        kind = RightLocations(self.cfg.to_dict()).runner
         if ('runner_type',) in self.left_out:
             kind = Runner
         if kind is None:

@@ -7,7 +7,11 @@ import mmdet
 import pytest
 from mmengine.config import Config
 
-from mmext.checks.config.locations import KeyPlace, config_files, key_location
+from mmext.checks.config.locations import (
+    KeyLocation,
+    config_files,
+    key_location,
+)
 
 MMDET = Path(mmdet.__file__).parent / '.mim' / 'configs'
 BASE = """\
@@ -85,9 +89,9 @@ def test_values_that_replace_a_base(write, value, file):
 def test_what_no_file_sets(write):
     file = write('base.py', BASE)
     assert where(file, 'model.backbone.with_cp') == ('base.py', 5)
-    assert key_location(file, 'nothing') == KeyPlace('', 0)
-    assert key_location(file.parent / 'no.py', 'a') == KeyPlace('', 0)
-    assert key_location(Config({'a': 1}), 'a') == KeyPlace('', 0)
+    assert key_location(file, 'nothing') == KeyLocation('', 0)
+    assert key_location(file.parent / 'no.py', 'a') == KeyLocation('', 0)
+    assert key_location(Config({'a': 1}), 'a') == KeyLocation('', 0)
 
 
 def test_through_bases(write):
@@ -150,7 +154,7 @@ def test_changes_of_a_variable(write):
 def test_environment_and_what_cannot_be_parsed(write):
     file = write('a.py', "a = '{{$HOME:x}}'\nb = {{$PORT:8000}}\nc = 1\n")
     assert where(file, 'c') == ('a.py', 3)
-    assert key_location(write('b.py', 'a = = 1'), 'a') == KeyPlace('', 0)
+    assert key_location(write('b.py', 'a = = 1'), 'a') == KeyLocation('', 0)
 
 
 def test_packaged_configs(write):
@@ -196,7 +200,7 @@ def test_bases_that_are_not_there(write):
 def test_circles_end(write):
     one = write('one.py', "_base_ = 'two.py'\n")
     write('two.py', "_base_ = 'one.py'\n")
-    assert key_location(one, 'a') == KeyPlace('', 0)
+    assert key_location(one, 'a') == KeyLocation('', 0)
     assert len(config_files(one)) == 2
 
 

@@ -35,7 +35,7 @@ class LeftGroup(msgspec.Struct, frozen=True):
     files: tuple[str, ...]  # All files that have them, in order; each once.
 
 
-class NewPlace(msgspec.Struct, frozen=True):
+class NewLocation(msgspec.Struct, frozen=True):
     """Where the repaired labels of a split are."""
 
     split: str  # 'train', 'val', ...
@@ -54,7 +54,7 @@ class FixSummary(msgspec.Struct, frozen=True, kw_only=True):
     num_files: int  # Label files in it.
     num_fixed: int  # Those that differ from what they were.
     changes: Mapping[str, int]  # Id of a rule to the number of its changes.
-    locations: tuple[NewPlace, ...] = ()  # What to name in the config.
+    locations: tuple[NewLocation, ...] = ()  # What to name in the config.
     not_repaired: tuple[LeftGroup, ...] = ()  # What is left, and why.
 
     def text(self) -> str:
@@ -380,7 +380,7 @@ class _Split:
             )
         self._note(findings, fixed.problem)
 
-    def locations(self, folder: str, out: Path) -> Iterator[NewPlace]:
+    def locations(self, folder: str, out: Path) -> Iterator[NewLocation]:
         """What to name in the config in place of what."""
         results: list[tuple[str, str]] = []
         if self.folders['mask']:
@@ -397,7 +397,7 @@ class _Split:
             results.append(('ann_subdir', was))
         for key, was in results:
             now = str(out / os.path.relpath(was, folder))
-            yield NewPlace(self._expected.split, key, was, now)
+            yield NewLocation(self._expected.split, key, was, now)
 
 
 def common_folder(folders: Iterable[str]) -> str:

@@ -602,7 +602,7 @@ def read_panoptic(content: bytes) -> PanopticFile:
     root = _parsed(content, errors)
     rows: list[dict] = []
     # Of each row, its place in the file and the index of its image's record.
-    places: list[str] = []
+    locations: list[str] = []
     owners: list[int] = []
     segments: dict[int, tuple[SegmentFacts, ...]] = {}
     maps: dict[int, str] = {}
@@ -617,15 +617,17 @@ def read_panoptic(content: bytes) -> PanopticFile:
         for number, part in enumerate(parts):
             own = {'id': len(rows), 'image_id': image, 'keypoints': None}
             rows.append({**part, **own})
-            places.append(f'annotations[{index}].segments_info[{number}]')
+            locations.append(f'annotations[{index}].segments_info[{number}]')
             owners.append(index)
         if isinstance(image, int):
-            known = _segments(parts, places[len(rows) - len(parts) :], errors)
+            known = _segments(
+                parts, locations[len(rows) - len(parts) :], errors
+            )
             segments[image] = (*segments.get(image, ()), *known)
             maps[image] = str(note.get('file_name') or '')
     if root is not None:
         root['annotations'] = rows
-    tables = _one_by_one(root, errors, ids, places)
+    tables = _one_by_one(root, errors, ids, locations)
     notes, indices = tables['annotations']
     tables['annotations'] = notes, [owners[index] for index in indices]
     things = {
@@ -646,18 +648,18 @@ def _records(owner: dict | None, key: str) -> list[dict]:
 
 
 def _segments(
-    parts: list[dict], places: list[str], errors: list[RecordError]
+    parts: list[dict], locations: list[str], errors: list[RecordError]
 ) -> Iterator[SegmentFacts]:
     """Segments of an image whose ids are numbers."""
-    for part, place in zip(parts, places):
+    for part, location in zip(parts, locations):
         value, area = part.get('id'), part.get('area')
         if type(value) is not int:
             message = (
                 f'the id of the segment must be an int, got {value!r:.60}'
             )
-            errors.append(RecordError(f'{place}.id', message))
+            errors.append(RecordError(f'{location}.id', message))
             continue
         known = type(area) in (int, float) and area == area
         yield SegmentFacts(
-            id=value, area=float(area) if known else -1.0, location=place
+            id=value, area=float(area) if known else -1.0, location=location
         )

@@ -82,7 +82,7 @@ def _absent_in_training(totals: Totals, expected: Expected) -> Findings:
     'CLS002',
     title='class that no sample of the evaluation has',
     severity=Severity.WARNING,
-    remedy='its figure is NaN or left out of the mean; evaluate on more '
+    remedy='its metric is NaN or left out of the mean; evaluate on more '
     'samples, or read the mean with this in mind',
     scope='run',
     subject='class',
@@ -153,7 +153,7 @@ def _no_labels(totals: SplitTotals, expected: Expectations) -> Findings:
         ):
             severity = Severity.WARNING
             remedy = (
-                'figures of such a split say nothing; if its labels are '
+                'metrics of such a split say nothing; if its labels are '
                 'kept back by those who made it, nothing is wrong'
             )
         yield new_finding(

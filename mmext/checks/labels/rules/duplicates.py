@@ -66,20 +66,20 @@ def _popcount(bits: np.ndarray) -> np.ndarray:
 
 
 _MAX_NAMES = 4
-_Place = tuple[str, str]
+_Location = tuple[str, str]
 
 
-def _rows(totals: Totals) -> Iterator[tuple[str, int, _Place]]:
+def _rows(totals: Totals) -> Iterator[tuple[str, int, _Location]]:
     """Digest, fingerprint, and split with path, of all images."""
     for own in totals:
         for digest, fingerprint, path in own.images:
             yield digest, fingerprint, (own.split, path)
 
 
-def _same(totals: Totals) -> Iterator[Counter[_Place]]:
+def _same(totals: Totals) -> Iterator[Counter[_Location]]:
     """Images with the same bytes, and how many samples each has."""
     counts = Counter(digest for digest, _, _ in _rows(totals))
-    members: dict[str, Counter[_Place]] = {}
+    members: dict[str, Counter[_Location]] = {}
     for digest, _, location in _rows(totals):
         if counts[digest] > 1:
             members.setdefault(digest, Counter())[location] += 1
@@ -87,15 +87,15 @@ def _same(totals: Totals) -> Iterator[Counter[_Place]]:
         yield members[digest]
 
 
-def _alike(totals: Totals) -> Iterator[set[_Place]]:
-    """Places of images that look alike, and are not all the same."""
+def _alike(totals: Totals) -> Iterator[set[_Location]]:
+    """Locations of images that look alike, and are not all the same."""
     counts = Counter(bits for _, bits, _ in _rows(totals) if bits > 0)
     prints = np.array(sorted(counts), np.uint64)
     roots = _groups(prints)
     several = {
         p for p in prints[_has_contrast(prints)].tolist() if counts[p] > 1
     }
-    members: dict[int, dict[str, set[_Place]]] = {}
+    members: dict[int, dict[str, set[_Location]]] = {}
     for digest, fingerprint, location in _rows(totals):
         if fingerprint in several or fingerprint in roots:
             root = roots.get(fingerprint, fingerprint)
@@ -125,7 +125,7 @@ def _groups(fingerprints: np.ndarray) -> dict[int, int]:
 
 
 def _found(
-    what: str, locations: Collection[_Place], with_split: bool
+    what: str, locations: Collection[_Location], with_split: bool
 ) -> Finding:
     (split, path), *others = ordered = sorted(locations)
     names = [
@@ -172,7 +172,7 @@ def _same_in_split(totals: SplitTotals, expected: Expectations) -> Findings:
 @DUP.rule(
     'DUP002',
     title='the same image in several splits',
-    remedy='what was trained on is evaluated on, so that figures are too '
+    remedy='what was trained on is evaluated on, so that metrics are too '
     'good; take the image out of one of the splits',
     scope='run',
 )
@@ -182,7 +182,7 @@ def _leaked(totals: Totals, expected: Expected) -> Findings:
             yield _found('files are the same image', locations, True)
 
 
-def _leaks(locations: Iterable[_Place]) -> bool:
+def _leaks(locations: Iterable[_Location]) -> bool:
     training = {split.startswith('train') for split, _ in locations}
     return len(training) > 1
 

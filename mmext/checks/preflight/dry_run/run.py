@@ -16,7 +16,7 @@ from torch.nn.parameter import is_lazy
 
 from ...config import (
     FLAG,
-    RightPlaces,
+    RightLocations,
     RunnerKind,
     walk_dicts,
 )
@@ -48,7 +48,7 @@ class ConfigOptions:
 
     def __init__(self, cfg: Config | Mapping[str, Any]) -> None:
         self._top = cfg.to_dict() if isinstance(cfg, Config) else dict(cfg)
-        self.locations = RightPlaces(self._top)
+        self.locations = RightLocations(self._top)
 
     @property
     def current(self) -> SyncSettings:

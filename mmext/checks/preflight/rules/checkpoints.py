@@ -32,7 +32,7 @@ from .subject import (
     change,
     kind_of,
     package_of,
-    place_of,
+    path_of,
 )
 
 _SCHEME = re.compile(r'([A-Za-z][\w+.-]*)://')
@@ -482,7 +482,7 @@ def frozen_at_random(subject: Subject) -> Iterator[Finding]:
         yield new_finding(
             f'{kind.__name__} begins with random weights, as nothing is '
             f'loaded, and {"; ".join(held.values())}',
-            path=place_of(section, next(iter(held))),
+            path=path_of(section, next(iter(held))),
             severity=Severity.ERROR
             if 'frozen_stages' in held
             else Severity.WARNING,

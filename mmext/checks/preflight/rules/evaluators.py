@@ -28,7 +28,7 @@ from .subject import (
     is_kind,
     kind_of,
     package_of,
-    place_of,
+    path_of,
 )
 
 _SPLITS = ('val', 'test')
@@ -162,7 +162,7 @@ def _watchers(subject: Subject) -> Iterator[tuple[ConfigNode, type, str]]:
 def _monitored(subject: Subject) -> Iterator[tuple[tuple, str]]:
     """Place and name of each value that must be among the metrics."""
     for section, _, key in _watchers(subject):
-        value, path = subject.setting(section, key), place_of(section, key)
+        value, path = subject.setting(section, key), path_of(section, key)
         items = enumerate(value if isinstance(value, list | tuple) else ())
         several = [((*path, index), item) for index, item in items]
         for where, item in [(path, value), *several]:
@@ -386,7 +386,7 @@ def nothing_to_watch(subject: Subject) -> Iterator[Finding]:
             yield new_finding(
                 f'{kind.__name__} waits for {watched!r} of a validation, and '
                 f'val_cfg is None: it {effect}',
-                path=place_of(section, key),
+                path=path_of(section, key),
             )
 
 
@@ -415,5 +415,5 @@ def large_step(subject: Subject) -> Iterator[Finding]:
                 f'validations do not raise {watched} by min_delta={step}'
                 f'{"" if said else ", which is its default"}; it is between '
                 '0 and 1',
-                path=place_of(section, 'min_delta'),
+                path=path_of(section, 'min_delta'),
             )

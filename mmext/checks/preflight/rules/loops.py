@@ -19,7 +19,7 @@ from .subject import (
     Subject,
     as_mapping,
     kind_of,
-    place_of,
+    path_of,
     sure_name,
 )
 
@@ -432,7 +432,7 @@ def late_average(subject: Subject) -> Iterator[Finding]:
             yield new_finding(
                 f'{name} has {key}={begin}, and {length.total} iterations '
                 'are one epoch to MMEngine',
-                path=place_of(section, key),
+                path=path_of(section, key),
                 remedy='set begin_iter, below the end of the training, in '
                 'place of begin_epoch',
             )
@@ -440,5 +440,5 @@ def late_average(subject: Subject) -> Iterator[Finding]:
             yield new_finding(
                 f'{name} has {key}={begin}, and the training ends at '
                 f'{length.total} {length.unit}',
-                path=place_of(section, key),
+                path=path_of(section, key),
             )

@@ -24,7 +24,7 @@ from ...config import (
     SECTIONS,
     ConfigNode,
     MisplacedKey,
-    RightPlaces,
+    RightLocations,
     RunnerKind,
     Steps,
     config_files,
@@ -94,7 +94,7 @@ def is_kind(component: Any, base: type) -> bool:
     return inspect.isclass(component) and issubclass(component, base)
 
 
-def place_of(section: ConfigNode, key: str) -> Steps:
+def path_of(section: ConfigNode, key: str) -> Steps:
     """Where a key is set; the section itself for a default."""
     return (*section.path, key) if key in section.cfg else section.path
 
@@ -334,9 +334,9 @@ class Subject:
         return {'remedy': text, 'names': (name,), 'options': options}
 
     @cached_property
-    def right(self) -> RightPlaces:
+    def right(self) -> RightLocations:
         """What the runner reads of the model wrapper's settings."""
-        return RightPlaces(self.top)
+        return RightLocations(self.top)
 
     @cached_property
     def misplaced(self) -> list[MisplacedKey]:

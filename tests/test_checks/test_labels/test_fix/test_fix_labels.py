@@ -228,7 +228,7 @@ def test_error_leaves_nothing_behind(tmp_path, monkeypatch):
         raise OSError('the disk is full')
 
     module = sys.modules[fix_labels.__module__]
-    monkeypatch.setattr(module, 'NewPlace', fail)
+    monkeypatch.setattr(module, 'NewLocation', fail)
     with FactStore(tmp_path / 'facts.sqlite') as store:
         check_sources(splits, store)
         with pytest.raises(OSError, match='the disk is full'):
