@@ -234,8 +234,9 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         scope: What it looks at: ``'sample'``, ``'config'``, ...
         needs: Of the scope ``'sample'``: what a sample must have to be
             looked at, ``'mask'``, ``'image'``, ``'annotation'``,
-            ``'yolo'`` or ``'boxes'``; empty for any sample. It saves time,
-            and must not change what the rule finds.
+            ``'yolo'``, ``'depth'``, ``'normal'`` or ``'boxes'``; empty for
+            any sample. It saves time, and must not change what the rule
+            finds.
         subject: What a finding is about, singular: ``'mask'``, ``'image'``.
         unit: What its count counts, singular: ``'pixel'``, ``'box'``; empty
             if there is nothing to count but subjects.

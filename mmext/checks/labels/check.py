@@ -255,7 +255,7 @@ def _filtered(
 
 _MAP_SHAPE = (1, 1, 1)
 # Facts that rules of samples need, see Rule.needs.
-_NEEDS = ('mask', 'image', 'annotation', 'yolo')
+_NEEDS = ('mask', 'image', 'annotation', 'yolo', 'depth', 'normal')
 # What is wrong with a file that nothing but a metric reads.
 _OF_METRIC = ('COCO001', 'COCO014', 'COCO015')
 

@@ -82,6 +82,8 @@ _KINDS = {
 NO_SEGMENTATION, POLYGONS, RLE, NEITHER = range(4)
 _SHAPE = msgspec.json.Decoder(list[list[float]] | dict | None)
 _NO_BOX = (np.nan,) * 4
+# Of polygons whose boxes are computed at once.
+_MANY_NUMBERS = 1 << 15
 # Three points have six numbers.
 MIN_POLYGON = 6
 # Five bits a character, from this one on; the sixth says that more follow.
@@ -373,9 +375,7 @@ def _annotations(records: list, index: np.ndarray) -> CocoAnnotations:
         boxes = [box or _NO_BOX for box in boxes]
     flat = itertools.chain.from_iterable(boxes)
     segmentations = [record.segmentation for record in records]
-    shapes = list(map(_kind_and_box, segmentations))
-    kinds = np.array([kind for kind, _ in shapes], np.uint8)
-    around = np.array([box for _, box in shapes], np.float64).reshape(-1, 4)
+    kinds, around = _kinds_and_boxes(segmentations)
     return CocoAnnotations(
         index=index,
         id=_column(records, 'id', np.int64),
@@ -422,26 +422,53 @@ def _present(values: list) -> np.ndarray:
     return np.array([value is not None for value in values], np.bool_)
 
 
-def _kind_and_box(
-    segmentation: msgspec.Raw,
-) -> tuple[int, tuple[float, ...]]:
-    """Kind of a segmentation, and the box around polygons that are fine.
+def _kinds_and_boxes(
+    segmentations: Sequence[msgspec.Raw],
+) -> tuple[np.ndarray, np.ndarray]:
+    """Kinds, ``(M,)``, and boxes around polygons that are fine, ``(M, 4)``.
 
     NaN for what :func:`mask_of` has to look at.
     """
-    try:
-        shape = _SHAPE.decode(segmentation or b'null')
-    except msgspec.DecodeError:
-        begins = {b'[': POLYGONS, b'{': RLE}
-        return begins.get(bytes(segmentation)[:1], NEITHER), _NO_BOX
-    if not shape:
-        return NO_SEGMENTATION, _NO_BOX
-    if isinstance(shape, dict):
-        return RLE, _NO_BOX
-    for one in shape:
-        if len(one) < MIN_POLYGON or len(one) % 2:
-            return POLYGONS, _NO_BOX
-    return POLYGONS, box_of_polygons(shape)
+    kinds = np.empty(len(segmentations), np.uint8)
+    boxes = np.full((len(segmentations), 4), np.nan)
+    # Polygons whose box is still to be found: many at once, as they are small.
+    rows: list[int] = []
+    starts: list[int] = []
+    numbers: list[float] = []
+
+    def find_boxes() -> None:
+        points = np.fromiter(numbers, np.float64, len(numbers)).reshape(-1, 2)
+        boxes[rows, :2] = np.minimum.reduceat(points, starts)
+        boxes[rows, 2:] = np.maximum.reduceat(points, starts)
+        for values in (rows, starts, numbers):
+            values.clear()
+
+    for row, segmentation in enumerate(segmentations):
+        try:
+            shape = _SHAPE.decode(segmentation or b'null')
+        except msgspec.DecodeError:
+            begins = {b'[': POLYGONS, b'{': RLE}
+            kinds[row] = begins.get(bytes(segmentation)[:1], NEITHER)
+            continue
+        if not shape:
+            kinds[row] = NO_SEGMENTATION
+        elif isinstance(shape, dict):
+            kinds[row] = RLE
+        else:
+            kinds[row] = POLYGONS
+            for one in shape:
+                if len(one) < MIN_POLYGON or len(one) % 2:
+                    break
+            else:
+                rows.append(row)
+                starts.append(len(numbers) // 2)
+                for one in shape:
+                    numbers += one
+                if len(numbers) > _MANY_NUMBERS:
+                    find_boxes()
+    if rows:
+        find_boxes()
+    return kinds, boxes
 
 
 def box_of_polygons(polygons: Sequence) -> tuple[float, ...]:

@@ -535,6 +535,7 @@ def _other_area(facts: SampleFacts, expected: Expectations) -> Findings:
     title='id of a segment that is used twice in an image, or is 0',
     remedy='give each segment of an image an id of its own, above 0, in the '
     'file and in the PNG: 0 is what no segment is',
+    needs='',
     unit='segment',
 )
 def _segment_ids(facts: SampleFacts, expected: Expectations) -> Findings:

@@ -362,6 +362,7 @@ def _bad_values(name: str, field: str) -> Callable:
     title='depth or normals have another size than the image',
     remedy='find the file that belongs to the image, or resize the one that '
     'was resized back: depth by nearest neighbour, normals to length 1 again',
+    needs='image',
 )
 def _other_size(facts: SampleFacts, expected: Expectations) -> Findings:
     image, sample = facts.image, facts.sample
@@ -386,6 +387,7 @@ MTL_VALUES.rule(
     title='picture with values outside of [0, 1]',
     remedy='store pictures of this layout as floating-point numbers in '
     '[0, 1]; divide those in [0, 255] by 255',
+    needs='image',
 )(_bad_values('picture', 'image'))
 
 
@@ -393,6 +395,7 @@ MTL_VALUES.rule(
     'MTL004',
     title='depth that is negative or not finite',
     remedy='write 0, which is invalid, where the depth is not known',
+    needs='depth',
 )(_bad_values('depth', 'depth'))
 
 
@@ -401,4 +404,5 @@ MTL_VALUES.rule(
     title='normals that are no unit vectors',
     remedy='divide normals by their length, and write (0, 0, 0) where they '
     'are not known; interpolation makes them shorter',
+    needs='normal',
 )(_bad_values('normals', 'normal'))

@@ -91,6 +91,7 @@ PAN = _family(
     'PAN',
     'Panoptic labels: segments, and the PNG that they are painted in',
     scope='sample',
+    needs='mask',
     subject='image',
     of_records=True,
 )
