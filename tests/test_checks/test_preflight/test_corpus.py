@@ -33,6 +33,7 @@ SLOW = (
 )
 RIGHT_DEFAULT = ()
 RIGHT_SLOW = (
+    'accumulated',
     'own_rates',
     'two_data_sets',
     'by_epochs',
