@@ -57,7 +57,7 @@ class HeadSpec(LabelSpec, frozen=True, kw_only=True, omit_defaults=True):
             each class; as the config has them, whatever their type.
         weight_files: For each loss whose weights are in a file, its location
             and the file's path.
-        losses: Place and type of each loss.
+        losses: Location and type of each loss.
         of_masks: It gives a class to each of some masks, as Mask2Former's,
             and its losses have a weight for masks of no class, too.
     """

@@ -25,7 +25,7 @@ from .locations import (
 )
 from .misplaced import (
     FLAG,
-    RIGHT_PLACES,
+    RIGHT_LOCATIONS,
     MisplacedKey,
     RightLocations,
     RunnerKind,
@@ -71,7 +71,7 @@ __all__ = [
     'DELETE',
     'FLAG',
     'OLD_LOADER_KEYS',
-    'RIGHT_PLACES',
+    'RIGHT_LOCATIONS',
     'SECTIONS',
     'ConfigDraft',
     'ConfigNode',

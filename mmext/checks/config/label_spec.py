@@ -145,7 +145,7 @@ def _class_count(node: ConfigNode, scope: str) -> Any:
 def read_ignore_locations(
     cfg: Mapping, *, defaults: bool = True
 ) -> tuple[IgnoreLocation, ...]:
-    """Places of a config that hold a value to ignore or to fill with.
+    """Locations in a config that hold a value to ignore or to fill with.
 
     Only sections that something is built from count: a variable such as
     ``train_pipeline`` is in the config, too, but nobody reads it. Components

@@ -271,10 +271,8 @@ def key_location(cfg: Config | str | Path, key: str) -> KeyLocation:
     if not file or not Path(file).is_file():
         return KeyLocation()
     stamps = {one: Path(one).stat().st_mtime_ns for one in config_files(file)}
-    location, level = (
-        KeyLocation(),
-        _tree(str(Path(file)), tuple(stamps.items())),
-    )
+    location = KeyLocation()
+    level = _tree(str(Path(file)), tuple(stamps.items()))
     for step in split_key(key):
         if step not in level:
             break

@@ -40,7 +40,7 @@ FLAG = 'find_unused_parameters'
 _WRAPPER = 'in the top-level model_wrapper_cfg'
 
 # Settings that people look for in many locations -> the location that is read.
-RIGHT_PLACES: dict[str, str] = {
+RIGHT_LOCATIONS: dict[str, str] = {
     FLAG: 'at the top level of the config',
     'static_graph': _WRAPPER,
     'gradient_as_bucket_view': _WRAPPER,
@@ -154,7 +154,7 @@ class RightLocations:
             return 'in strategy.model_wrapper'
         if key == FLAG and not self.reads_flag:
             return _WRAPPER
-        return RIGHT_PLACES[key]
+        return RIGHT_LOCATIONS[key]
 
     def of_wrapper(self, key: str, value: Any) -> dict[str, Any]:
         """Config that gives the wrapper a setting; empty if it takes none."""
@@ -262,7 +262,7 @@ def _error_text(keys: Sequence[MisplacedKey]) -> str:
         lines.append('For what it was meant to do, set:')
         # Not indented, so that it can be pasted.
         lines += ['', config_lines(fix), '']
-    if any(key.read_at == RIGHT_PLACES[_CP] and key.value for key in keys):
+    if any(key.read_at == RIGHT_LOCATIONS[_CP] and key.value for key in keys):
         lines.append(
             'Modules without with_cp are checkpointed by '
             'mmext.ActivationCheckpointHook, in default_hooks.'
@@ -310,10 +310,10 @@ def merge(into: dict[str, Any], new: Mapping[str, Any]) -> None:
 
 def _meant(key: Any) -> str | None:
     """The setting that a key is, or is meant for; None if it is another."""
-    if not isinstance(key, str) or key in RIGHT_PLACES:
+    if not isinstance(key, str) or key in RIGHT_LOCATIONS:
         return key if isinstance(key, str) else None
     plain = key.replace('_', '').lower()
-    for name in RIGHT_PLACES:
+    for name in RIGHT_LOCATIONS:
         other = name.replace('_', '')
         # `find_unused` is short for one only; `with_c` is near to too many.
         short = len(plain) >= _SHORTENED and other.startswith(plain)

@@ -55,8 +55,8 @@ class Expectations(LabelSpec, frozen=True, kw_only=True, omit_defaults=True):
     # filter_empty_gt, min_size, of XML files bbox_min_size; empty for none,
     # and of data that are not trained on.
     filter_cfg: dict[str, int] = {}
-    # Place in the config of the metric that reads the same annotation file by
-    # pycocotools; empty for none, None if what the file is used for is not
+    # Location in the config of the metric that reads the same annotation file
+    # by pycocotools; empty for none, None if what the file is used for is not
     # known.
     coco_metric: str | None = None
     loads_masks: bool = False  # The pipeline loads a mask of each object.

@@ -184,7 +184,7 @@ def refuse_fix(fix: str | Path, sources: Sequence[SplitSource]) -> None:
             )
 
 
-# Places that are named of a finding, without --all.
+# Locations that are named of a finding, without --all.
 _EXAMPLES = 5
 
 _Path = str | Path | None

@@ -255,11 +255,18 @@ class Loaders:
 
 
 def limited(
-    loader: DataLoader, give: Callable[[], Iterable[Any]]
+    loader: DataLoader,
+    give: Callable[[], Iterable[Any]],
+    batch_size: int | None,
 ) -> DataLoader:
-    """The loader, which keeps its length and gives other batches."""
+    """The loader, which keeps its length and gives other batches.
+
+    ``batch_size`` is that of the config: with a batch sampler a loader has
+    none, and MMEngine's ``auto_scale_lr`` needs it.
+    """
     kind = type(loader)
     loader = copy.copy(loader)
+    object.__setattr__(loader, 'batch_size', batch_size)
     methods = {'__iter__': lambda self: iter(give())}
     object.__setattr__(
         loader, '__class__', type(kind.__name__, (kind,), methods)

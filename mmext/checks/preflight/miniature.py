@@ -503,10 +503,11 @@ class _Run:
         for split in SPLITS[: 2 if is_same else 3]:
             loader = self.loaders.built.get(split)
             if loader is not None and cfg.get(f'{split}_cfg') is not None:
-                loader = limited(loader, partial(self.batches.pop, split, ()))
-                # With a batch sampler it has none, and auto_scale_lr needs it.
-                size = cfg[f'{split}_dataloader'].get('batch_size')
-                vars(loader)['batch_size'] = size
+                loader = limited(
+                    loader,
+                    partial(self.batches.pop, split, ()),
+                    cfg[f'{split}_dataloader'].get('batch_size'),
+                )
                 vars(runner)[f'_{split}_dataloader'] = loader
                 if runs:
                     number = _ITERATIONS if split == 'train' else None

@@ -10,7 +10,7 @@ from mmdet.registry import MODELS as MMDET_MODELS
 from mmengine.config import ConfigDict
 from torch import nn
 
-from ...checks.config import RIGHT_PLACES
+from ...checks.config import RIGHT_LOCATIONS
 
 
 def as_list(cfg: Mapping | Sequence[Mapping] | None) -> list[Mapping]:
@@ -233,8 +233,8 @@ def _check_keys(cfg: Mapping, known: set[str], name: str) -> None:
     for key in cfg:
         if key in known:
             continue
-        if key in RIGHT_PLACES:
-            hint = f'it belongs {RIGHT_PLACES[key]}'
+        if key in RIGHT_LOCATIONS:
+            hint = f'it belongs {RIGHT_LOCATIONS[key]}'
         elif key in _OTHER_HEADS:
             hint = _OTHER_HEADS[key]
         else:

@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from mmext.apis.runs import build_runner, prepare_config
 from mmext.checks.config.misplaced import (
-    RIGHT_PLACES,
+    RIGHT_LOCATIONS,
     check_misplaced_keys,
     find_misplaced_keys,
     merge,
@@ -162,7 +162,7 @@ def test_matches_what_our_runner_does_with_the_flag():
 
 
 @pytest.mark.parametrize('runner', ['Runner', 'FlexibleRunner'])
-@pytest.mark.parametrize('key', list(RIGHT_PLACES)[:-1])
+@pytest.mark.parametrize('key', list(RIGHT_LOCATIONS)[:-1])
 def test_fixes_reach_the_wrapper(runner, key, wrap):
     cfg = {'runner_type': runner, 'model': {'train_cfg': {key: True}}}
     assert wrap(cfg).get(key, False) is False
@@ -251,7 +251,7 @@ def test_lines_for_the_wrapper(top, key, remedy):
     assert cfg == before
 
 
-KEYS = list(RIGHT_PLACES)
+KEYS = list(RIGHT_LOCATIONS)
 SGD = {'type': 'SGD', 'lr': 0.1}
 
 
@@ -339,7 +339,7 @@ def test_reports_it_and_its_fix_is_right(name, key):
     misplaced = put(cfg, at(name), key, True)
     (result,) = find(misplaced)
     assert result.location == f'{name.replace(".0", "[0]")}.{key}'
-    assert (result.value, result.read_at) == (True, RIGHT_PLACES[key])
+    assert (result.value, result.read_at) == (True, RIGHT_LOCATIONS[key])
     merge(cfg, result.fix)
     assert find(cfg) == []
     if key == 'with_cp':

@@ -73,7 +73,7 @@ def test_cause_is_named_and_mended(name, data, tmp_path):
 
 
 # PyTorch's, of one box, which soft_teacher has; our tensors call std() there.
-@pytest.mark.filterwarnings('default:std')
+@pytest.mark.filterwarnings(r'default:std\(\). degrees of freedom')
 @pytest.mark.parametrize('name', marked(RIGHT, RIGHT_DEFAULT, RIGHT_SLOW))
 def test_no_false_error(name, data, tmp_path):
     if name.startswith('panoptic'):

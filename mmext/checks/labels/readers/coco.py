@@ -82,8 +82,8 @@ _KINDS = {
 NO_SEGMENTATION, POLYGONS, RLE, NEITHER = range(4)
 _SHAPE = msgspec.json.Decoder(list[list[float]] | dict | None)
 _NO_BOX = (np.nan,) * 4
-# Of polygons whose boxes are computed at once.
-_MANY_NUMBERS = 1 << 15
+# Segmentations whose boxes are computed at once.
+_AT_ONCE = 128
 # Three points have six numbers.
 MIN_POLYGON = 6
 # Five bits a character, from this one on; the sixth says that more follow.
@@ -284,7 +284,7 @@ def _converted(value: Any, kind: type) -> Any:
 
 
 def _what_is_wrong(record: Any, error: Exception) -> tuple[str, str]:
-    """Place of the first wrong value in a record, and what is wrong."""
+    """Location of the first wrong value in a record, and what is wrong."""
     if not isinstance(error, msgspec.ValidationError):
         return '', f'a number is too large, or a list too deep: {error}'
     text, _, location = str(error).partition(' - at `$')
@@ -431,51 +431,50 @@ def _kinds_and_boxes(
     """
     kinds = np.empty(len(segmentations), np.uint8)
     boxes = np.full((len(segmentations), 4), np.nan)
-    # Polygons whose box is still to be found: many at once, as they are small.
-    rows: list[int] = []
-    starts: list[int] = []
-    numbers: list[float] = []
-
-    def find_boxes() -> None:
-        points = np.fromiter(numbers, np.float64, len(numbers)).reshape(-1, 2)
-        boxes[rows, :2] = np.minimum.reduceat(points, starts)
-        boxes[rows, 2:] = np.maximum.reduceat(points, starts)
-        for values in (rows, starts, numbers):
-            values.clear()
-
-    for row, segmentation in enumerate(segmentations):
-        try:
-            shape = _SHAPE.decode(segmentation or b'null')
-        except msgspec.DecodeError:
-            begins = {b'[': POLYGONS, b'{': RLE}
-            kinds[row] = begins.get(bytes(segmentation)[:1], NEITHER)
-            continue
-        if not shape:
-            kinds[row] = NO_SEGMENTATION
-        elif isinstance(shape, dict):
-            kinds[row] = RLE
-        else:
-            kinds[row] = POLYGONS
-            for one in shape:
-                if len(one) < MIN_POLYGON or len(one) % 2:
-                    break
-            else:
-                rows.append(row)
-                starts.append(len(numbers) // 2)
-                for one in shape:
-                    numbers += one
-                if len(numbers) > _MANY_NUMBERS:
-                    find_boxes()
-    if rows:
-        find_boxes()
+    # Of many at once, as polygons are small.
+    for start in range(0, len(segmentations), _AT_ONCE):
+        some = slice(start, start + _AT_ONCE)
+        kinds[some], numbers = zip(
+            *map(_kind_and_numbers, segmentations[some])
+        )
+        sizes = np.array(list(map(len, numbers)))
+        fine = sizes > 0
+        if fine.any():
+            flat = itertools.chain.from_iterable(numbers)
+            points = np.fromiter(flat, np.float64, sizes.sum()).reshape(-1, 2)
+            starts = (np.cumsum(sizes) - sizes)[fine] // 2
+            boxes[some][fine, :2] = np.minimum.reduceat(points, starts)
+            boxes[some][fine, 2:] = np.maximum.reduceat(points, starts)
     return kinds, boxes
+
+
+def _kind_and_numbers(segmentation: msgspec.Raw) -> tuple[int, list[float]]:
+    """Kind of a segmentation, and the numbers of polygons that are fine."""
+    try:
+        shape = _SHAPE.decode(segmentation or b'null')
+    except msgspec.DecodeError:
+        begins = {b'[': POLYGONS, b'{': RLE}
+        return begins.get(bytes(segmentation)[:1], NEITHER), []
+    if not shape:
+        return NO_SEGMENTATION, []
+    if isinstance(shape, dict):
+        return RLE, []
+    for one in shape:
+        if len(one) < MIN_POLYGON or len(one) % 2:
+            return POLYGONS, []
+    return POLYGONS, _numbers_of(shape)
+
+
+def _numbers_of(polygons: Sequence) -> list[float]:
+    """x, y, x, y, ... of all polygons."""
+    if len(polygons) == 1:
+        return polygons[0]
+    return list(itertools.chain.from_iterable(polygons))
 
 
 def box_of_polygons(polygons: Sequence) -> tuple[float, ...]:
     """Left, top, right and bottom of polygons, each x, y, x, y, ..."""
-    numbers = polygons[0]
-    if len(polygons) > 1:
-        numbers = list(itertools.chain.from_iterable(polygons))
+    numbers = _numbers_of(polygons)
     across, down = numbers[::2], numbers[1::2]
     return min(across), min(down), max(across), max(down)
 
@@ -628,7 +627,7 @@ def read_panoptic(content: bytes) -> PanopticFile:
     ids: dict[int, str | float] = {}
     root = _parsed(content, errors)
     rows: list[dict] = []
-    # Of each row, its place in the file and the index of its image's record.
+    # Of each row, its location and the index of its image's record.
     locations: list[str] = []
     owners: list[int] = []
     segments: dict[int, tuple[SegmentFacts, ...]] = {}

@@ -59,7 +59,7 @@ def _meaning(value: int, wanted: Expectations) -> str:
 def _locations(
     totals: Totals, expected: Expected
 ) -> Iterator[tuple[IgnoreLocation, Expectations]]:
-    """Places with another value than the loss ignores, each once."""
+    """Locations with another value than the loss ignores, each once."""
     if totals and not any(own.num_masks for own in totals):
         return  # Such as pictures with depth alone.
     seen = set()

@@ -286,7 +286,7 @@ def _filter_cfg(dataset: Any) -> dict[str, int]:
 
 
 def _coco_metric(dataset: Any, plain: Mapping, split: str) -> tuple[str, str]:
-    """Place of the metric that has pycocotools read a file, if there is one.
+    """Location of the metric that has pycocotools read a file, if any.
 
     And that file, if it is another one than that of the data set.
     """

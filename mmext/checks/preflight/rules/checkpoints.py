@@ -63,7 +63,7 @@ _SWINS = {'t': (96, 6), 's': (96, 18), 'b': (128, 18), 'l': (192, 18)}
 
 
 def _named(subject: Subject) -> Iterator[tuple[tuple, Any]]:
-    """Places of weights, and what is said there."""
+    """Locations of weights, and what is said there."""
     top = subject.top
     if 'load_from' in top:
         yield ('load_from',), top['load_from']

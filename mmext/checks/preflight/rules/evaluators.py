@@ -160,7 +160,7 @@ def _watchers(subject: Subject) -> Iterator[tuple[ConfigNode, type, str]]:
 
 
 def _monitored(subject: Subject) -> Iterator[tuple[tuple, str]]:
-    """Place and name of each value that must be among the metrics."""
+    """Location and name of each value that must be among the metrics."""
     for section, _, key in _watchers(subject):
         value, path = subject.setting(section, key), path_of(section, key)
         items = enumerate(value if isinstance(value, list | tuple) else ())

@@ -11,7 +11,7 @@ from mmengine.runner import FlexibleRunner, Runner
 from ....ops import check_ops_backend
 from ...config import (
     DELETE,
-    RIGHT_PLACES,
+    RIGHT_LOCATIONS,
     SECTIONS,
     find_component,
     split_key,
@@ -101,7 +101,7 @@ def _is_typo(subject: Subject, name: str) -> str | None:
         return None
     known = [*_runner_keys(), *READ_KEYS]
     near = ''.join(difflib.get_close_matches(name, known, 1, _LIKE))
-    if not near or near in RIGHT_PLACES:
+    if not near or near in RIGHT_LOCATIONS:
         # The latter are of KEY003.
         return None
     # `train_cfg2` or `train_cfg_a` beside `train_cfg` is a variable.
@@ -221,7 +221,7 @@ def unread_key(subject: Subject) -> Iterator[Finding]:
         if (
             name in _OLD
             or name in misplaced
-            or name in RIGHT_PLACES
+            or name in RIGHT_LOCATIONS
             or _is_typo(subject, name) is not None
         ):
             continue
