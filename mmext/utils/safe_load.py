@@ -1,66 +1,41 @@
 """Read checkpoints and pickles without running code that is in them.
 
-A pickle may call any function there is. PyTorch's ``weights_only`` allows the
-types of plain weights only, which the checkpoints of MMEngine are not: their
-metadata hold numpy values, ``HistoryBuffer`` and more. :func:`load_torch`
-allows these, each by a constructor that can do nothing else.
+A pickle may call any function there is. Here, nothing that a file names is
+imported or called: :mod:`mmext.utils.pickle_records` reads the pickle, and
+:mod:`mmext.utils.plain_types` makes the values of the types that checkpoints
+of MMEngine and PyTorch contain.
 
 :func:`careful_readers` makes MMEngine's own readers as careful, through which
 weights of an ``init_cfg`` and files of class weights are read.
-:func:`read_weights` is what else reads a file: a training, a tool.
+:func:`read_weights` reads the checkpoints of trainings and tools.
 """
 
-import argparse
-import datetime
 import io
 import logging
 import os
-import pickle
-import pickletools
 import sys
-import warnings
-import zipfile
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
-from functools import cache
 from pathlib import Path
 from typing import IO, Any
 from unittest.mock import patch
 
-import numpy as np
 import torch
 import yaml
-from mmengine.config import Config, ConfigDict
 from mmengine.fileio.handlers import PickleHandler, YamlHandler
 from mmengine.fileio.handlers.registry_utils import file_handlers
-from mmengine.logging import HistoryBuffer, print_log
+from mmengine.logging import print_log
 
 from .archive import DamagedFileError, check_archive
-from .files import is_stream
+from .files import is_stream, load_yaml
+from .pickle_records import read_records
+from .plain_types import Maker, RefusedValueError, is_known
+from .torch_files import open_checkpoint, read_names, read_torch_file
 
 _TRUSTED = ContextVar('mmext_trust_checkpoint', default=False)
 _TORCH_LOAD = torch.load
 _MAX_NAMES = 5
-# What torch.load raises for files that are cut off, damaged, or no
-# checkpoints at all.
-READ_ERRORS = (
-    AttributeError,
-    EOFError,
-    ImportError,
-    IndexError,
-    KeyError,
-    OSError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-    pickle.UnpicklingError,
-    zipfile.BadZipFile,
-)
-# Of a file before PyTorch 1.6: a number, a version, the system, the content,
-# and the keys of the storages, which follow.
-_MAX_PICKLES = 5
 _REMEDY = (
     'nothing of it was run. If you know where the file comes from, name it '
     'and use --trust-checkpoint, or trust_checkpoint = True in the config'
@@ -68,7 +43,7 @@ _REMEDY = (
 
 
 class UntrustedTypeError(ValueError):
-    """A file holds something that may run code when it is read."""
+    """A file contains something that may run code when it is read."""
 
 
 def is_trusted() -> bool:
@@ -76,242 +51,30 @@ def is_trusted() -> bool:
     return _TRUSTED.get()
 
 
-# What is allowed --------------------------------------------------------
-
-_ALLOWED: dict[str, Any] = {}
-
-
-def _allow(*names: str) -> Callable[[Any], Any]:
-    """Let a constructor stand for what pickles call by these names.
-
-    One copy for each name: PyTorch before 2.6 knows what is allowed only by
-    ``__module__`` and ``__name__``.
-    """
-
-    def register(function: Any) -> Any:
-        for full in names:
-            module, name = full.rsplit('.', 1)
-
-            def constructor(*args: Any, _function: Any = function) -> Any:
-                return _function(*args)
-
-            constructor.__module__ = module
-            constructor.__name__ = constructor.__qualname__ = name
-            _ALLOWED[full] = constructor
-        return function
-
-    return register
-
-
-# numpy 1 and numpy 2 have the same functions in different places.
-_MULTIARRAY = ('numpy.core.multiarray', 'numpy._core.multiarray')
-
-
-@_allow(*(f'{module}._reconstruct' for module in _MULTIARRAY))
-def _array(kind: type, shape: tuple, code: Any) -> np.ndarray:
-    if kind is not np.ndarray:
-        raise pickle.UnpicklingError(f'an array of type {kind}')
-    return np.ndarray.__new__(np.ndarray, (0,), 'b')
-
-
-@_allow(*(f'{module}.scalar' for module in _MULTIARRAY))
-def _scalar(dtype: np.dtype, data: bytes = b'') -> Any:
-    if not isinstance(dtype, np.dtype) or dtype.hasobject:
-        raise pickle.UnpicklingError(f'a scalar of type {dtype}')
-    if isinstance(data, str):
-        data = data.encode('latin1')
-    if not dtype.itemsize:
-        return np.zeros((), dtype)[()]
-    return np.frombuffer(data, dtype, 1)[0]
-
-
-@_allow('numpy.core.numeric._frombuffer', 'numpy._core.numeric._frombuffer')
-def _from_buffer(
-    data: Any, dtype: np.dtype, shape: tuple, order: str
-) -> np.ndarray:
-    return np.frombuffer(data, dtype).reshape(shape, order=order)
-
-
-class _OneCycle:
-    """Stands for the class whose functions a schedule keeps in its state."""
-
-    __module__ = 'mmengine.optim.scheduler.param_scheduler'
-    __qualname__ = 'OneCycleParamScheduler'
-
-    def __new__(cls, *args: Any) -> None:
-        raise pickle.UnpicklingError('an object of OneCycleParamScheduler')
-
-
-# Functions that are found by their class.
-_FUNCTIONS = {
-    HistoryBuffer: ('current', 'max', 'mean', 'min'),
-    _OneCycle: ('_annealing_cos', '_annealing_linear'),
-}
-
-
-@_allow('builtins.getattr', '__builtin__.getattr')
-def _function_of(owner: Any, name: str) -> Any:
-    known = isinstance(owner, type) and owner in _FUNCTIONS
-    if not known or name not in _FUNCTIONS[owner]:
-        raise pickle.UnpicklingError(f'the attribute {name!r} of {owner!r}')
-    if owner is _OneCycle:
-        # Not at the top: a check of labels needs no optimizers.
-        from mmengine.optim import OneCycleParamScheduler as owner
-    return getattr(owner, name)
-
-
-# PyTorch's reader fills lists and dicts only, so that is what these become.
-@_allow('collections.deque')
-def _list(items: Any = (), length: Any = None) -> list:
-    return list(items)
-
-
-@_allow('collections.defaultdict')
-def _dict(factory: Any = None, items: Any = ()) -> dict:
-    return dict(items)
-
-
-@_allow('pathlib.PosixPath', 'pathlib._local.PosixPath')
-def _path(*parts: str) -> Path:
-    return Path(*parts)
-
-
-for _kind in (set, frozenset, complex, slice, range, bytes, bytearray):
-    _allow(f'builtins.{_kind.__name__}', f'__builtin__.{_kind.__name__}')(
-        _kind
-    )
-_allow('__builtin__.xrange')(range)
-for _kind in (datetime.date, datetime.datetime, datetime.timedelta):
-    _allow(f'datetime.{_kind.__name__}')(_kind)
-
-
-class _AddictDict:
-    """Stands for ``addict.Dict``; makes a dict that can be filled."""
-
-    def __new__(cls, *args: Any) -> OrderedDict:
-        return OrderedDict()
-
-
-_AddictDict.__module__ = 'addict.addict'
-_AddictDict.__name__ = _AddictDict.__qualname__ = 'Dict'
-_OneCycle.__name__ = _OneCycle.__qualname__
-# Types of which objects are filled after they are made, under their own
-# names. dict and list are what a defaultdict makes.
-for _kind in (
-    _AddictDict,
-    _OneCycle,
-    Config,
-    ConfigDict,
-    HistoryBuffer,
-    argparse.Namespace,
-    dict,
-    list,
-    np.dtype,
-    np.ndarray,
-):
-    _ALLOWED[f'{_kind.__module__}.{_kind.__qualname__}'] = _kind
-_DTYPES = {
-    type(np.dtype(code))
-    for code in (*np.typecodes['All'], *'SUV', 'M8[ns]', 'm8[ns]')
-}
-
-
-@cache
-def _safe_globals() -> list[Any]:
-    return [*_ALLOWED.values(), *_DTYPES]
-
-
-@contextmanager
-def _allowing() -> Iterator[None]:
-    """Let PyTorch's careful reader make what is allowed here."""
-    serialization = torch.serialization
-    if hasattr(serialization, 'safe_globals'):
-        with serialization.safe_globals(_safe_globals()):
-            yield
-        return
-    # PyTorch 2.4 has the list, and no way to take single entries out.
-    before = serialization.get_safe_globals()
-    serialization.add_safe_globals(_safe_globals())
-    try:
-        yield
-    finally:
-        serialization.clear_safe_globals()
-        serialization.add_safe_globals(before)
-
-
-# Names in a pickle ------------------------------------------------------
-
-
-def _names_in(stream: IO[bytes]) -> Iterator[str]:
-    """Full names of what the pickles of a stream ask for; runs nothing."""
-    strings: list[str] = []
-    memo: dict[int, str] = {}
-    for _ in range(_MAX_PICKLES):
-        if not stream.read(1):
-            return
-        stream.seek(-1, 1)
-        is_string = False
-        for code, value, _ in pickletools.genops(stream):
-            if code.name in ('GLOBAL', 'INST'):
-                yield value.replace(' ', '.')
-            elif code.name == 'STACK_GLOBAL':
-                yield '.'.join(strings[-2:])
-            elif code.name == 'MEMOIZE' or code.name.endswith('PUT'):
-                key = len(memo) if code.name == 'MEMOIZE' else int(value)
-                memo[key] = strings[-1] if is_string else ''
-            elif code.name.endswith('GET'):
-                strings.append(memo.get(int(value), ''))
-                is_string = True
-            else:
-                is_string = isinstance(value, str)
-                if is_string:
-                    strings.append(value)
-
-
 def foreign_names(file: str | Path | IO[bytes]) -> list[str]:
     """Names in a checkpoint that are not allowed, as far as it is readable."""
-    known = torch._weights_only_unpickler._get_allowed_globals()
-    names: dict[str, None] = {}
-    # Damage ends it, and so does what follows the pickles.
-    ends = suppress(EOFError, IndexError, UnicodeError, ValueError)
-    with _pickle_of(file) as stream, ends:
-        for name in _names_in(stream):
-            names[name] = None
-    return [
-        name
-        for name in names
-        if name not in _ALLOWED
-        and name.replace('__builtin__', 'builtins') not in known
-    ]
+    with open_checkpoint(file) as stream:
+        return _foreign(read_names(stream))
 
 
-@contextmanager
-def _pickle_of(file: str | Path | IO[bytes]) -> Iterator[IO[bytes]]:
-    """The pickle of a checkpoint, of PyTorch's format since 1.6 or before."""
-    if zipfile.is_zipfile(file):
-        with zipfile.ZipFile(file) as archive:
-            for name in archive.namelist():
-                if name.rpartition('/')[2] == 'data.pkl':
-                    yield io.BytesIO(archive.read(name))
-                    return
-            yield io.BytesIO()
-    elif isinstance(file, str | Path):
-        with open(file, 'rb') as stream:
-            yield stream
-    else:
-        file.seek(0)
-        yield file
-        file.seek(0)
+def _foreign(names: Iterable[str]) -> list[str]:
+    return [ascii(name)[1:-1] for name in names if not is_known(name)]
 
 
-def _refusal(what: str, names: list[str], source: str) -> UntrustedTypeError:
+def _refusal(
+    what: str, names: list[str], source: str, error: Any = ''
+) -> UntrustedTypeError:
+    """Error for a file with foreign names, or with a value of no type."""
     shown = ', '.join(names[:_MAX_NAMES])
     if len(names) > _MAX_NAMES:
         shown += ', ...'
-    return UntrustedTypeError(
-        f'{what} {source!r} holds {shown}, which is not plain data and may '
-        f'run code when it is read; {_REMEDY}'
+    shown = (
+        f'holds {shown}, which is not plain data and may run code when it is '
+        'read'
+        if names
+        else f'cannot be read without running what is in it ({error})'
     )
+    return UntrustedTypeError(f'{what} {source!r} {shown}; {_REMEDY}')
 
 
 # Reading ----------------------------------------------------------------
@@ -322,87 +85,65 @@ def load_torch(
     *,
     trust: bool | None = None,
     source: str | None = None,
-    **options: Any,
+    map_location: Any = None,
+    mmap: bool = False,
 ) -> Any:
     """Read what ``torch.save`` wrote: tensors, plain values, known types.
 
-    Known are those that checkpoints of MMEngine hold, and CO-DETR's, mmdet's
-    and mmseg's public ones: numpy's arrays and scalars of numpy 1 and 2,
-    ``HistoryBuffer``, ``Config`` and ``ConfigDict``, ``Namespace`` and the
+    Known are the types in checkpoints of MMEngine, and in the public ones of
+    CO-DETR, MMDetection and MMSegmentation: arrays and scalars of NumPy 1 and
+    2, ``HistoryBuffer``, ``Config`` and ``ConfigDict``, ``Namespace`` and the
     like. A ``deque`` comes as a list, a ``defaultdict`` and an
-    ``addict.Dict`` as a dict.
+    ``addict.Dict`` as a dict. Sparse and quantized tensors are not known.
 
     Args:
         file: A file, or its path.
         trust: Read any other type, too, which can run code; None for what
             :func:`careful_readers` has set.
         source: What to call it in messages, by default its path.
-        **options: Of ``torch.load``: ``map_location``, ``mmap``.
+        map_location: As of ``torch.load``. ``'meta'`` reads no tensors.
+        mmap: Map tensors into memory, copy on write; a file by its path only.
 
     Raises:
+        OSError: If there is no regular file of that name.
         UntrustedTypeError: If there are other types and no trust.
-        Exception: Whatever ``torch.load`` raises for a damaged file.
+        DamagedFileError: If the file is damaged, cut off or no checkpoint.
     """
     source = str(file) if source is None else source
-    if trust is None:
-        trust = is_trusted()
+    is_path = isinstance(file, str | os.PathLike)
+    mapped = os.fspath(file) if mmap and is_path else None
     try:
-        with _allowing(), warnings.catch_warnings():
-            # About pickle protocols; what cannot be read is an error.
-            warnings.filterwarnings('ignore', 'Detected pickle protocol')
-            return _TORCH_LOAD(file, weights_only=True, **options)
-    except pickle.UnpicklingError as error:
+        with open_checkpoint(file) as stream:
+            return read_torch_file(stream, map_location, mapped)
+    except (DamagedFileError, RefusedValueError) as reason:
         names = foreign_names(file)
-        if trust:
+        if is_trusted() if trust is None else trust:
             print_log(
                 f'checkpoint {source!r} is trusted: it is read with what it '
-                f'may run ({", ".join(names[:_MAX_NAMES]) or error})',
+                f'may run ({", ".join(names[:_MAX_NAMES]) or reason})',
                 logger='current',
                 level=logging.WARNING,
             )
-            return _TORCH_LOAD(file, weights_only=False, **options)
-        if names:
-            raise _refusal('checkpoint', names, source) from None
-        if zipfile.is_zipfile(file):
-            lines = [line.strip() for line in str(error).splitlines()]
-            reason = next((line for line in lines if 'error:' in line), lines)
-            raise UntrustedTypeError(
-                f'checkpoint {source!r} cannot be read without running what '
-                f'is in it ({reason}); {_REMEDY}'
-            ) from None
-        raise
+            return _load_trusted(file, source, map_location)
+        if names or isinstance(reason, RefusedValueError):
+            raise _refusal('checkpoint', names, source, reason) from None
+        raise DamagedFileError(_damaged(source, reason)) from reason
 
 
-_PLAIN_PICKLES = {
-    f'{kind.__module__}.{kind.__qualname__}': kind
-    for kind in (OrderedDict, np.dtype, np.ndarray)
-} | {
-    name: value
-    for name, value in _ALLOWED.items()
-    if name.startswith(('builtins.', '__builtin__.', 'numpy.'))
-    and not name.endswith('getattr')
-}
+def _load_trusted(file: Any, source: str, map_location: Any) -> Any:
+    try:
+        return _TORCH_LOAD(file, map_location, weights_only=False)
+    # Code in the file can raise anything.
+    except Exception as error:
+        reason = f'{type(error).__name__}: {str(error).strip()[:200]}'
+        raise DamagedFileError(_damaged(source, reason)) from error
 
 
-class _PlainUnpickler(pickle.Unpickler):
-    """Reads built-in types and numpy's, none of which can be changed."""
-
-    source = ''
-
-    def find_class(self, module: str, name: str) -> Any:
-        full = f'{module}.{name}'
-        if full == '_codecs.encode':
-            return _encode
-        if full not in _PLAIN_PICKLES:
-            raise _refusal('file', [full], self.source)
-        return _PLAIN_PICKLES[full]
-
-
-def _encode(text: str, encoding: str = 'latin1') -> bytes:
-    """How protocol 2 writes bytes."""
-    if encoding != 'latin1':
-        raise pickle.UnpicklingError(f'an encoding {encoding!r}')
-    return text.encode('latin1')
+def _damaged(source: str | Path, reason: Any) -> str:
+    return (
+        f'checkpoint {str(source)!r} is damaged: {reason}; copy or download '
+        'it again, or take an earlier one'
+    )
 
 
 def _named_by_mmengine() -> str:
@@ -423,9 +164,16 @@ class _CarefulPickles(PickleHandler):
     def load_from_fileobj(self, file: IO[bytes], **kwargs: Any) -> Any:
         if is_trusted():
             return super().load_from_fileobj(file, **kwargs)
-        reader = _PlainUnpickler(file, **kwargs)
-        reader.source = _named_by_mmengine()
-        return reader.load()
+        names: dict[str, None] = {}
+        try:
+            return Maker().make(read_records(file, names))
+        except (DamagedFileError, RefusedValueError) as reason:
+            source, foreign = _named_by_mmengine(), _foreign(names)
+            if foreign or isinstance(reason, RefusedValueError):
+                raise _refusal('file', foreign, source, reason) from None
+            raise DamagedFileError(
+                f'file {source!r} cannot be read: {reason}'
+            ) from reason
 
 
 class _PlainYaml(getattr(yaml, 'CSafeLoader', yaml.SafeLoader)):
@@ -445,11 +193,14 @@ class _CarefulYaml(YamlHandler):
         if is_trusted():
             return super().load_from_fileobj(file, **kwargs)
         try:
-            return yaml.load(file, **{**kwargs, 'Loader': _PlainYaml})
+            return load_yaml(file.read(), _PlainYaml)
         except yaml.constructor.ConstructorError as error:
-            raise _refusal(
-                'file', [str(error.problem)], _named_by_mmengine()
-            ) from None
+            names = [str(error.problem)]
+            raise _refusal('file', names, _named_by_mmengine()) from None
+        except ValueError as error:
+            raise ValueError(
+                f'file {_named_by_mmengine()!r} cannot be read: {error}'
+            ) from error
 
 
 def _torch_load_of(source: str) -> Callable[..., Any]:
@@ -469,7 +220,8 @@ def _torch_load_of(source: str) -> Callable[..., Any]:
                 check_archive(f)
             except DamagedFileError as error:
                 raise DamagedFileError(_damaged(name, error)) from error
-        return load_torch(f, source=name, map_location=map_location, **options)
+        mmap = bool(options.get('mmap'))
+        return load_torch(f, source=name, map_location=map_location, mmap=mmap)
 
     return load
 
@@ -567,30 +319,10 @@ def read_weights(
                 logger='current',
                 level=logging.WARNING,
             )
-        # Torch's old format cannot be mapped.
-        mmap = mmap and zipfile.is_zipfile(source)
-        content = load_torch(
-            source, trust=trust, map_location='cpu', mmap=mmap
-        )
-    except UntrustedTypeError:
-        raise
     except DamagedFileError as error:
-        raise ValueError(_damaged(source, error)) from error
-    except READ_ERRORS as error:
-        raise ValueError(
-            f'checkpoint {str(source)!r} cannot be read: it is damaged, cut '
-            f'off or no PyTorch checkpoint ({Path(source).stat().st_size} '
-            f'bytes; {type(error).__name__}: {str(error).strip()[:200]}); '
-            'copy or download it again, or take another one'
-        ) from error
+        raise DamagedFileError(_damaged(source, error)) from error
+    content = load_torch(source, trust=trust, map_location='cpu', mmap=mmap)
     return only_dict(content, source)
-
-
-def _damaged(source: str | Path, error: DamagedFileError) -> str:
-    return (
-        f'checkpoint {str(source)!r} is damaged: {error}; copy or download it '
-        'again, or take an earlier one'
-    )
 
 
 def only_dict(content: Any, source: str | Path) -> dict:

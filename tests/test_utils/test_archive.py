@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from mmext.utils.archive import DamagedFileError, check_archive
+from mmext.utils.safe_load import load_torch
 
 CONTENT = dict(
     meta=dict(iter=3, name='a'),
@@ -28,8 +29,8 @@ def flipped(content, position, bit):
 
 def loads_the_same(path):
     try:
-        loaded = torch.load(path, weights_only=True)
-    except Exception:  # an error is no silent damage
+        loaded = load_torch(path)
+    except ValueError:  # an error is no silent damage
         return True
     return loaded['meta'] == CONTENT['meta'] and all(
         torch.equal(loaded['state_dict'][name], value)
@@ -66,7 +67,7 @@ def test_without_contents_only_tensors_are_left_out(tmp_path):
     path.write_bytes(flipped(content, tensor + 5, 2))
     assert check_archive(path, contents=False)
     path.write_bytes(flipped(content, content.index(b'iter'), 2))
-    with pytest.raises(DamagedFileError, match=r"Bad CRC-32 .*data.pkl'"):
+    with pytest.raises(DamagedFileError, match=r"data.pkl'.*checksum"):
         check_archive(path, contents=False)
 
 

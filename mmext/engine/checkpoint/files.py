@@ -2,8 +2,10 @@
 
 import os
 import re
+import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from pathlib import Path
 
 from ...utils.archive import DamagedFileError, check_archive
@@ -13,6 +15,7 @@ from .load import read_checkpoint
 # The temporary names of mmext.utils.files.atomic_path.
 _LEFTOVER = re.compile(r'\..+\.\d+\.tmp(\.\w+)?')
 _MAX_NAMES = 5
+_MAX_POSITION = (1 << 63) - 1
 
 
 @dataclass(frozen=True)
@@ -63,12 +66,20 @@ def summarize_checkpoint(path: str | Path) -> CheckpointSummary:
             f'checkpoint {str(path)!r} must have a training position '
             "(meta['iter']), got none; it holds only weights"
         )
+    position = {'iter': meta['iter'], 'epoch': meta.get('epoch', 0)}
+    for name, value in position.items():
+        if not isinstance(value, Integral) or not 0 <= value <= _MAX_POSITION:
+            raise ValueError(
+                f'checkpoint {str(path)!r}: meta[{name!r}] must be an integer '
+                f'of 0 to {_MAX_POSITION}, got {reprlib.repr(value)}; take '
+                'another checkpoint'
+            )
+    run_id = meta.get('run_id', '')
     return CheckpointSummary(
         path=Path(path),
-        iter=int(meta['iter']),
-        epoch=int(meta.get('epoch', 0)),
+        **position,
         resumable='optimizer' in checkpoint,
-        run_id=str(meta.get('run_id', '')),
+        run_id=run_id if isinstance(run_id, str) else '',
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from ...utils.safe_load import READ_ERRORS
+from ...utils.safe_load import load_torch
 
 _KEY = 'class_embeddings'
 _CLASSES = 'classes'
@@ -133,7 +134,14 @@ def read_class_embeddings(path: str | Path) -> ClassEmbeddings:
         )
     try:
         vectors, classes = reader(path)
-    except (*READ_ERRORS, SafetensorError) as error:
+    # np.load raises the last two, for files that are cut off.
+    except (
+        OSError,
+        ValueError,
+        SafetensorError,
+        EOFError,
+        BadZipFile,
+    ) as error:
         what = ' '.join(str(error).split())
         raise ValueError(
             f'class_embeddings could not be read from {str(path)!r} '
@@ -143,7 +151,7 @@ def read_class_embeddings(path: str | Path) -> ClassEmbeddings:
 
 
 def _read_pt(path: Path) -> tuple[Any, Any]:
-    content = torch.load(path, map_location='cpu', weights_only=True)
+    content = load_torch(path, trust=False, map_location='cpu')
     if isinstance(content, dict):
         _check_key(content)
         return content[_KEY], content.get(_CLASSES)
