@@ -307,37 +307,40 @@ def _sequence(items: Any) -> Any:
     return items
 
 
-@_makes('builtins.set')
-def _set(items: Any = ()) -> set[Any]:
-    for item in _sequence(items):
-        _check_key(item)
-    return set(items)
+def _set_maker(kind: type) -> Callable[..., Any]:
+    def make(items: Any = ()) -> Any:
+        for item in _sequence(items):
+            _check_key(item)
+        return kind(items)
+
+    return make
 
 
-@_makes('builtins.frozenset')
-def _frozenset(items: Any = ()) -> frozenset[Any]:
-    return frozenset(_set(items))
+def _plain_maker(kind: type, *types: type) -> Callable[..., Any]:
+    """Maker of a type that may get any arguments of some types."""
+
+    def make(*args: Any) -> Any:
+        for arg in args:
+            _check(type(arg) in types, f'{kind.__name__} with', arg)
+        return kind(*args)
+
+    return make
 
 
-@_makes('builtins.complex')
-def _complex(real: Any, imaginary: Any) -> complex:
-    is_right = type(real) is float and type(imaginary) is float
-    _check(is_right, 'a complex number with', (real, imaginary))
-    return complex(real, imaginary)
-
-
-@_makes('builtins.slice')
-def _slice(start: Any, stop: Any, step: Any) -> slice:
-    for bound in (start, stop, step):
-        _check(type(bound) in (int, type(None)), 'a slice with', bound)
-    return slice(start, stop, step)
-
-
-@_makes('builtins.range', 'builtins.xrange')
-def _range(*bounds: Any) -> range:
-    for bound in bounds:
-        _check(type(bound) is int, 'a range with', bound)
-    return range(*bounds)
+_MAKERS |= {
+    name: (make, ())
+    for name, make in {
+        'builtins.complex': _plain_maker(complex, float),
+        'builtins.frozenset': _set_maker(frozenset),
+        'builtins.range': _plain_maker(range, int),
+        'builtins.set': _set_maker(set),
+        'builtins.slice': _plain_maker(slice, int, type(None)),
+        'builtins.xrange': _plain_maker(range, int),
+        'datetime.timedelta': _plain_maker(datetime.timedelta, int),
+        'pathlib.PosixPath': _plain_maker(Path, str),
+        'torch.device': _plain_maker(torch.device, str, int),
+    }.items()
+}
 
 
 @_makes('collections.deque', takes=('items',))
@@ -389,13 +392,6 @@ def _with_attributes(value: Any, attributes: Any) -> Any:
     return value
 
 
-@_makes('pathlib.PosixPath')
-def _path(*parts: Any) -> Path:
-    for part in parts:
-        _check(type(part) is str, 'a part of a path', part)
-    return Path(*parts)
-
-
 @_makes('datetime.date')
 def _date(data: Any) -> datetime.date:
     high, low, month, day = _bytes_of(data)
@@ -417,13 +413,6 @@ def _datetime(data: Any) -> datetime.datetime:
         int.from_bytes(bytes(microsecond), 'big'),
         fold=month >> 7,
     )
-
-
-@_makes('datetime.timedelta')
-def _timedelta(*parts: Any) -> datetime.timedelta:
-    for part in parts:
-        _check(type(part) is int, 'a timedelta with', part)
-    return datetime.timedelta(*parts)
 
 
 # NumPy ------------------------------------------------------------------
@@ -654,17 +643,3 @@ def _tensor_with_attributes(
 def _size(size: Any) -> torch.Size:
     _check_counts(size, 'a size')
     return torch.Size(size)
-
-
-@_makes('torch.device')
-def _device(kind: Any, *index: Any) -> torch.device:
-    is_name = type(kind) is str and kind.isidentifier()
-    _check(is_name, 'a device', kind)
-    _check_counts(index, 'the index of a device')
-    return torch.device(kind, *index)
-
-
-@_makes('torch.serialization._get_layout')
-def _layout(name: Any) -> torch.layout:
-    _check(name == 'torch.strided', 'a layout', name)
-    return torch.strided

@@ -47,7 +47,7 @@ class UntrustedTypeError(ValueError):
 
 
 def is_trusted() -> bool:
-    """Whether files may run code when they are read, here and now."""
+    """Whether files may run code when they are read, in this context."""
     return _TRUSTED.get()
 
 
@@ -147,7 +147,7 @@ def _damaged(source: str | Path, reason: Any) -> str:
 
 
 def _named_by_mmengine() -> str:
-    """The file that MMEngine's ``load`` reads; it gives readers no name."""
+    """Return the path of the file that MMEngine's ``load`` is reading."""
     frame = sys._getframe()
     while frame is not None:
         if frame.f_globals.get('__name__') == 'mmengine.fileio.io' and (
@@ -204,7 +204,7 @@ class _CarefulYaml(YamlHandler):
 
 
 def _torch_load_of(source: str) -> Callable[..., Any]:
-    """A ``torch.load`` that is careful; ``source`` is said in messages."""
+    """Return a careful ``torch.load``; messages name ``source``."""
 
     def load(
         f: Any,
@@ -270,19 +270,19 @@ def careful_readers(
         _TRUSTED.reset(token)
 
 
-# Of a folder that a model was shared in.
+# Config in the folder of a shared model.
 CONFIG_FILE = 'config.json'
 
 
 def is_pretrained(path: str | os.PathLike) -> bool:
-    """Whether a path is a folder that a model was shared in."""
+    """Whether a path is the folder of a shared model."""
     return Path(path).expanduser().joinpath(CONFIG_FILE).is_file()
 
 
 def check_paths(
     source: str | Path, target: str | Path, overwrite: bool
 ) -> None:
-    """Raise if there is no source, or a target that must not be replaced."""
+    """Raise if the source is missing, or the target must not be replaced."""
     if not Path(source).is_file():
         raise FileNotFoundError(f'source must be a file, got {source}')
     if Path(target).exists() and not (overwrite or is_stream(target)):
@@ -299,7 +299,7 @@ def read_weights(
     mmap: bool = False,
     verify: bool = True,
 ) -> dict:
-    """The dict that a checkpoint holds, on the CPU.
+    """Return the dict that a checkpoint contains, on the CPU.
 
     Args:
         source: A local file.
@@ -326,7 +326,7 @@ def read_weights(
 
 
 def only_dict(content: Any, source: str | Path) -> dict:
-    """What a checkpoint holds; ValueError if that is no dict."""
+    """Return the content of a checkpoint; ValueError if it is not a dict."""
     if not isinstance(content, Mapping):
         raise ValueError(
             f'checkpoint {str(source)!r} must hold a dict, got '

@@ -138,7 +138,9 @@ def _read_old_format(stream: IO[bytes], map_location: Any) -> Any:
         number = None
     if number != _MAGIC_NUMBER:
         size = stream.seek(0, os.SEEK_END)
-        raise DamagedFileError(f'it is no PyTorch checkpoint ({size} bytes)')
+        raise DamagedFileError(
+            f'it is not a PyTorch checkpoint ({size} bytes)'
+        )
     for _ in ('version', 'system'):
         read_records(stream)
     persistent: list[Any] = []
@@ -177,7 +179,7 @@ def _read_storage(
 
 @dataclass(frozen=True)
 class _StorageId:
-    """What a pickle says of a storage: its sizes are in bytes."""
+    """Description of a storage in a pickle; sizes are in bytes."""
 
     key: str
     dtype: torch.dtype | None

@@ -215,7 +215,7 @@ def test_leftovers_are_found_and_never_taken(tmp_path):
     ('content', 'error', 'message'),
     [
         (None, FileNotFoundError, 'no such file, looked from'),
-        (b'hello', ValueError, r'no PyTorch checkpoint .5 bytes'),
+        (b'hello', ValueError, r'not a PyTorch checkpoint .5 bytes'),
         (b'PK\3\4', ValueError, 'is damaged: it is cut off'),
         ([1], ValueError, 'must hold a dict, got list'),
     ],

@@ -11,6 +11,7 @@ import pytest
 import torch
 from helpers import toy_training as toy
 from helpers.hostile import Hostile
+from helpers.hostile_pickles import hostile_values, write_checkpoint
 from helpers.toy_ranks import load_tool, start_ranks
 from mmengine.dataset import BaseDataset
 from mmengine.model import BaseModule
@@ -225,6 +226,26 @@ def test_stray_file_is_never_run(tmp_path, trap, run, switch, world_size):
     assert not trap.exists()
     assert 'passed over epoch_100.pth' in output
     assert 'posix.mkdir' in output
+    assert 'going on from epoch_1.pth' in output
+    assert (tmp_path / 'w/epoch_3.pth').is_file()
+
+
+def test_files_that_lie_are_passed_over(tmp_path, run):
+    """They would crash the process, open a file, or end the search."""
+    epochs = dict(train_cfg=dict(by_epoch=True, max_epochs=1))
+    code, output = run('train', epochs)
+    assert code == 0, output
+    values = {**hostile_values(tmp_path), 'endless': float('inf')}
+    values |= {'many': range(1 << 30), 'yes': True, 'large': 1 << 64}
+    for name, value in values.items():
+        is_position = isinstance(value, float | int | range)
+        meta = dict(iter=value if is_position else 1000, note=value)
+        data = pickle.dumps(dict(meta=meta, optimizer={}), 2)
+        write_checkpoint(tmp_path / 'w' / f'{name}.pth', data)
+    code, output = run('train', {}, '--resume')
+    assert code == 0, output
+    for name in values:
+        assert f'passed over {name}.pth' in output
     assert 'going on from epoch_1.pth' in output
     assert (tmp_path / 'w/epoch_3.pth').is_file()
 

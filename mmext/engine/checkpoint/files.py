@@ -68,7 +68,8 @@ def summarize_checkpoint(path: str | Path) -> CheckpointSummary:
         )
     position = {'iter': meta['iter'], 'epoch': meta.get('epoch', 0)}
     for name, value in position.items():
-        if not isinstance(value, Integral) or not 0 <= value <= _MAX_POSITION:
+        is_number = isinstance(value, Integral) and type(value) is not bool
+        if not is_number or not 0 <= value <= _MAX_POSITION:
             raise ValueError(
                 f'checkpoint {str(path)!r}: meta[{name!r}] must be an integer '
                 f'of 0 to {_MAX_POSITION}, got {reprlib.repr(value)}; take '
