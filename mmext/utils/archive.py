@@ -1,9 +1,9 @@
 """Read the zip archives that ``torch.save`` writes, and notice damage.
 
 An archive has a CRC-32 of the content of each record, which PyTorch writes
-and does not compare when it loads. What lies around the contents (names,
-offsets, padding, the directory) has no checksum, and needs none: damage there
-leads to other contents, is an error when it is read, or changes nothing.
+and does not compare when it loads. Names, offsets, padding and the directory have
+no checksum. Damage to them leads to other contents, is an error when the file is
+read, or changes nothing.
 """
 
 import errno
@@ -72,8 +72,7 @@ def find_records(stream: IO[bytes]) -> dict[str, Record]:
         struct.error,
         zipfile.BadZipFile,
     ) as error:
-        # An offset before the file is EINVAL; other errors of a disk are no
-        # damage to the file.
+        # EINVAL: an offset before the file. Other errors come from the disk.
         if isinstance(error, OSError) and error.errno != errno.EINVAL:
             raise
         raise DamagedFileError(
@@ -122,17 +121,16 @@ def check_archive(
 
     Args:
         file: A local file, or its content.
-        contents: Compare those of all records; else only of the one that
-            holds all but tensors, which takes milliseconds.
+        contents: Compare the checksums of all records; else only of the
+            record without tensors, which takes milliseconds.
 
     Returns:
-        Whether there are checksums. There are none in a file in PyTorch's
-        format before 1.6, or saved with
-        ``torch.serialization.set_crc32_options(False)``.
+        Whether the file has checksums: not in PyTorch's format before 1.6,
+        and not after ``torch.serialization.set_crc32_options(False)``.
 
     Raises:
         DamagedFileError: If a checksum differs, or as :func:`find_records`.
-        OSError: If it is no regular file, or its disk has an error.
+        OSError: If it is not a regular file, or its disk has an error.
     """
     is_content = isinstance(file, io.BytesIO)
     with nullcontext(file) if is_content else open_regular(file) as stream:

@@ -62,7 +62,7 @@ class Persistent:
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """An object that a call would make, and what is set on it afterwards."""
+    """An object that a call would make, and the state that it would get."""
 
     function: Any
     args: Any
@@ -89,7 +89,7 @@ def read_records(
         the records of this module.
 
     Raises:
-        DamagedFileError: If the bytes are no pickle, are cut off, or have
+        DamagedFileError: If the bytes are not a pickle, are cut off, or have
             more than 30 million instructions.
     """
     machine = _Machine(

@@ -192,7 +192,7 @@ _RECORDS: dict[type, Callable[[Maker, Any], Any]] = {
     records.Call: Maker._call,
 }
 _MAKERS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {}
-# Names that stand for themselves: factories of a defaultdict and dtypes.
+# Names that are values: factories of a defaultdict, and dtypes.
 _VALUES: dict[str, Any] = {
     f'builtins.{kind.__name__}': kind for kind in (dict, float, int, list, set)
 } | {
@@ -237,7 +237,7 @@ def is_known(name: str) -> bool:
 def storage_dtype(name: Any) -> torch.dtype | None:
     """Return the dtype of a class of storages, given as a ``Name``.
 
-    None for untyped bytes. RefusedValueError if there is no such class.
+    None for untyped bytes. RefusedValueError if the class is unknown.
     """
     known = isinstance(name, records.Name) and name.full in _STORAGES
     _check(known, 'a storage of class', name)

@@ -100,12 +100,12 @@ def load_torch(
         file: A file, or its path.
         trust: Read any other type, too, which can run code; None for what
             :func:`careful_readers` has set.
-        source: What to call it in messages, by default its path.
+        source: Name of the file in messages, by default its path.
         map_location: As of ``torch.load``. ``'meta'`` reads no tensors.
         mmap: Map tensors into memory, copy on write; a file by its path only.
 
     Raises:
-        OSError: If there is no regular file of that name.
+        OSError: If it is not a regular file.
         UntrustedTypeError: If there are other types and no trust.
         DamagedFileError: If the file is damaged, cut off or no checkpoint.
     """
@@ -238,7 +238,7 @@ def careful_readers(
     ``torch.load`` is as careful instead, by which it would read.
 
     Args:
-        trust: Let files run code, inside; None for what is set outside.
+        trust: Let files run code, inside; None keeps the outer setting.
         torch_load: ``torch.load`` is as careful, too, whoever calls it.
     """
     token = _TRUSTED.set(is_trusted() if trust is None else bool(trust))

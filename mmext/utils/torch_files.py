@@ -46,7 +46,7 @@ def open_checkpoint(file: str | Path | IO[bytes]) -> Iterator[IO[bytes]]:
     """Open a file, or rewind one that is open and rewind it again.
 
     Raises:
-        OSError: If there is no regular file of that name.
+        OSError: If it is not a regular file.
     """
     if isinstance(file, str | os.PathLike):
         with _Clipped(open_regular(file).detach()) as stream:

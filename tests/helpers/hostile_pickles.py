@@ -31,7 +31,7 @@ class Call:
 
 
 def dtype(code, *, fields=None, size=-1, flags=0):
-    """A dtype with a state of its own."""
+    """A dtype with a state that the file chooses."""
     names = None if fields is None else tuple(fields)
     state = (3, '|', None, names, fields, size, -1, flags)
     return Call(np.dtype, code, False, True, state=state)

@@ -153,7 +153,7 @@ def mutate(data: bytes, random: np.random.Generator) -> bytes:
         at, other = random.integers(1, len(parts), 2)
         kind = random.integers(8)
         if kind < 3:
-            # The same instruction, so that the rest still means something.
+            # The same instruction, so that the pickle stays well-formed.
             name = codes[at % len(codes)].name
             known = [i for i, code in enumerate(codes) if code.name == name]
             at = known[random.integers(len(known))]
@@ -288,7 +288,7 @@ def main() -> None:
     watch = Watch()
     outcomes: Counter = Counter()
     wrong = []
-    # Lazy imports of the readers are no work of the files.
+    # Lazy imports of the readers happen before the files are read.
     torch.save(contents()[0], folder / 'warm.pth')
     for read in readers.values():
         try_file(folder / 'warm.pth', read, watch)
