@@ -1,9 +1,9 @@
 """Read the zip archives that ``torch.save`` writes, and notice damage.
 
 An archive has a CRC-32 of the content of each record, which PyTorch writes
-and does not compare when it loads. Names, offsets, padding and the directory have
-no checksum. Damage to them leads to other contents, is an error when the file is
-read, or changes nothing.
+and does not compare when it loads. Names, offsets, padding and the directory
+have no checksum. Damage to them leads to other contents, is an error when the
+file is read, or changes nothing.
 """
 
 import errno
