@@ -42,8 +42,13 @@ def _check(is_right: bool, what: str, *values: Any) -> None:
     if is_right:
         return
     for value in values:
-        is_name = isinstance(value, records.Name)
-        what += f' {value.full if is_name else reprlib.repr(value)}'
+        if isinstance(value, records.Name):
+            what += f' {value.full}'
+        elif isinstance(value, Tensor | np.ndarray):
+            # Its text can be as long as its content, and imports modules.
+            what += f' type {type(value).__name__}'
+        else:
+            what += f' {reprlib.repr(value)}'
     raise RefusedValueError(what)
 
 

@@ -326,10 +326,19 @@ def read_weights(
 
 
 def only_dict(content: Any, source: str | Path) -> dict:
-    """Return the content of a checkpoint; ValueError if it is not a dict."""
+    """Return a checkpoint; ValueError if it, or a part of it, is not a dict."""
     if not isinstance(content, Mapping):
         raise ValueError(
             f'checkpoint {str(source)!r} must hold a dict, got '
             f'{type(content).__name__}'
         )
+    parts = {name: content.get(name) for name in ('state_dict', 'meta')}
+    if isinstance(parts['meta'], Mapping):
+        parts['dataset_meta'] = parts['meta'].get('dataset_meta')
+    for name, part in parts.items():
+        if part is not None and not isinstance(part, Mapping):
+            raise ValueError(
+                f'checkpoint {str(source)!r} must hold a dict as {name!r}, '
+                f'got {type(part).__name__}; take another checkpoint'
+            )
     return content

@@ -218,6 +218,13 @@ def test_leftovers_are_found_and_never_taken(tmp_path):
         (b'hello', ValueError, r'not a PyTorch checkpoint .5 bytes'),
         (b'PK\3\4', ValueError, 'is damaged: it is cut off'),
         ([1], ValueError, 'must hold a dict, got list'),
+        (dict(meta=[1]), ValueError, "a dict as 'meta', got list"),
+        (dict(state_dict=1), ValueError, "a dict as 'state_dict', got int"),
+        (
+            dict(meta=dict(dataset_meta='a')),
+            ValueError,
+            "a dict as 'dataset_meta', got str",
+        ),
     ],
 )
 def test_rejects_what_is_no_checkpoint(tmp_path, content, error, message):
