@@ -326,7 +326,7 @@ def read_weights(
 
 
 def only_dict(content: Any, source: str | Path) -> dict:
-    """Return a checkpoint; ValueError if it, or a part of it, is not a dict."""
+    """Return a checkpoint; ValueError if it, or a part, is not a dict."""
     if not isinstance(content, Mapping):
         raise ValueError(
             f'checkpoint {str(source)!r} must hold a dict, got '
