@@ -19,8 +19,7 @@ default_hooks = dict(
         _delete_=True, type='mmseg.SegVisualizationHook', _scope_='mmseg'
     ),
     class_count=dict(_scope_='mmseg'),
-    # Names image, value and place of labels that are no class. Without it a
-    # loss of ours raises just as well, but cannot name the image.
+    # Names image, value and place of labels that are no class.
     label_range=dict(type='mmext.LabelRangeHook', _scope_='mmseg'),
     # Lists the samples that mmext.ValidateLabels skips, or repairs.
     label_report=dict(type='mmext.LabelReportHook', _scope_='mmseg'),

@@ -8,7 +8,7 @@ them.
 
 import contextlib
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
@@ -17,10 +17,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from mmdet.evaluation import CocoMetric as HostCocoMetric
-from mmdet.evaluation import FasterCocoMetric
+from mmdet import evaluation as host
 from mmdet.structures.bbox import bbox_overlaps
 from mmengine.structures import InstanceData
+from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
 
 from ..registry import METRICS
 
@@ -307,7 +308,7 @@ def _mean(values: np.ndarray) -> float | None:
 
 
 def class_metrics(evaluation: Mapping[str, Any], k: int) -> dict[str, Any]:
-    """AP by IoU and size, AR, and the score of the best F1, of a class."""
+    """AP by IoU and size, AR by size, and the best F1, of a class."""
     # IoU, recall, size: with the most boxes per picture, as MMDetection does.
     precision = evaluation['precision'][:, :, k, :, -1]
     recalls = np.linspace(0, 1, precision.shape[1])
@@ -320,7 +321,10 @@ def class_metrics(evaluation: Mapping[str, Any], k: int) -> dict[str, Any]:
         for n, name in enumerate(_SIZES)
         if n
     }
-    metrics['AR'] = _mean(evaluation['recall'][:, k, 0, -1])
+    metrics |= {
+        f'AR{name}': _mean(evaluation['recall'][:, k, n, -1])
+        for n, name in enumerate(_SIZES)
+    }
     at_half = precision[0, :, 0]
     known = (at_half > -1).all()
     f1 = 2 * at_half * recalls / np.maximum(at_half + recalls, 1e-12)
@@ -331,6 +335,31 @@ def class_metrics(evaluation: Mapping[str, Any], k: int) -> dict[str, Any]:
     metrics['F1_score'] = float(scores[best]) if has_f1 else None
     metrics['precision'] = at_half.tolist() if known else None
     return metrics
+
+
+def complete_truth(truth: COCO, name: str) -> None:
+    """Set ``iscrowd`` to 0 where it is missing, as MMDetection's loaders do.
+
+    Raises:
+        ValueError: If an annotation of ``name`` has no ``area``.
+    """
+    for own, annotation in truth.anns.items():
+        if annotation.get('iscrowd') is None:
+            annotation['iscrowd'] = 0
+        if annotation.get('area') is None:
+            raise ValueError(
+                f'{name} must have an area for each annotation, by which '
+                'COCO tells small objects from large ones, got none for the '
+                f'annotation with the id {own!r}; mmext validate_labels '
+                '--coco FILE --fix DIR writes the areas of outlines or boxes'
+            )
+
+
+def _takes_faster(ids: Iterable) -> bool:
+    """Whether faster-coco-eval is installed and all ids are whole numbers."""
+    return find_spec('faster_coco_eval') is not None and all(
+        isinstance(own, Integral) for own in ids
+    )
 
 
 def average_precision(
@@ -344,7 +373,7 @@ def average_precision(
 
     Args:
         truth: ``images``, ``categories`` and ``annotations`` as in a COCO
-            file.
+            file; an annotation without ``iscrowd`` is not a crowd.
         predictions: As in a COCO file: ``image_id``, ``category_id``,
             ``bbox`` as x y width height, ``score``.
         cat_ids: The categories, in the order of the classes.
@@ -354,64 +383,52 @@ def average_precision(
     Returns:
         * ``mAP``, ``mAP_50``, ``mAP_75``, ``mAP_s``, ``mAP_m``, ``mAP_l``, in
           [0, 1], None where there is no object;
-        * for each class ``AP`` and the same suffixes, ``AR``; ``precision``
-          at IoU 0.5 for the recalls 0, 0.01, ... 1; ``F1``, the best on that
-          curve, and ``F1_score``, the score from which boxes have to be kept
-          to get it.
+        * for each class ``AP`` and the same suffixes, ``AR``, ``AR_s``,
+          ``AR_m``, ``AR_l``; ``precision`` at IoU 0.5 for the recalls 0,
+          0.01, ... 1; ``F1``, the best on that curve, and ``F1_score``, the
+          score from which boxes have to be kept to get it.
+
+    Raises:
+        ValueError: If an annotation has no ``area``.
     """
-    if find_spec('faster_coco_eval') is None:
-        from pycocotools.coco import COCO
-        from pycocotools.cocoeval import COCOeval
-    else:
-        from faster_coco_eval import COCO
-        from faster_coco_eval import COCOeval_faster as COCOeval
+    # Ids of VOC's images are names, which faster-coco-eval does not take.
+    # Equal scores go by the order of the ids.
+    ids = sorted(image['id'] for image in truth['images'])
+    numbers = {own: n for n, own in enumerate(ids)}
+    data, found, kind = COCO(), COCO(), COCOeval
+    data.dataset = {
+        'images': [{**it, 'id': numbers[it['id']]} for it in truth['images']],
+        'categories': truth['categories'],
+        'annotations': [
+            {**item, 'image_id': numbers[item['image_id']]}
+            for item in truth.get('annotations') or ()
+            if item['image_id'] in numbers
+        ],
+    }
     rows = [
-        {
-            **item,
-            'id': n,
-            'iscrowd': 0,
-            'area': item['bbox'][2] * item['bbox'][3],
-        }
-        for n, item in enumerate(predictions, 1)
+        {**item, 'image_id': numbers[item['image_id']]} for item in predictions
     ]
-    # Ids of VOC's pictures are names, which the faster package does not take.
-    numbers = {image['id']: n for n, image in enumerate(truth['images'])}
-    images = [{**item, 'id': numbers[item['id']]} for item in truth['images']]
-    data = []
     with contextlib.redirect_stdout(io.StringIO()):
-        for annotations in (truth.get('annotations') or [], rows):
-            part = COCO()
-            part.dataset = {
-                'images': images,
-                'categories': truth['categories'],
-                'annotations': [
-                    {**annotation, 'image_id': numbers[annotation['image_id']]}
-                    for annotation in annotations
-                    if annotation['image_id'] in numbers
-                ],
-            }
-            part.createIndex()
-            data.append(part)
-        run = COCOeval(*data, 'bbox')
+        data.createIndex()
+        complete_truth(data, 'truth')
+        if rows:
+            found = data.loadRes(rows)
+        if _takes_faster((*data.cats, *data.anns)):
+            from faster_coco_eval import COCOeval_faster as kind
+        run = kind(data, found, 'bbox')
         run.params.catIds = list(cat_ids)
-        run.params.imgIds = list(numbers.values())
         run.params.maxDets = list(max_dets)
         run.evaluate()
         run.accumulate()
         run.summarize()
-    sizes = len(run.params.iouThrs), len(run.params.recThrs), len(cat_ids)
-    evaluation = {
-        'precision': np.reshape(run.eval['precision'], (*sizes, 4, -1)),
-        'scores': np.reshape(run.eval['scores'], (*sizes, 4, -1)),
-        'recall': np.reshape(run.eval['recall'], (*sizes[::2], 4, -1)),
-    }
     names = [f'mAP{name}' for name in (*_IOUS, *_SIZES[1:])]
     totals = {
         name: float(value) if value > -1 else None
         for name, value in zip(names, run.stats)
     }
-    by_class = [class_metrics(evaluation, k) for k in range(len(cat_ids))]
-    return totals, by_class
+    # The arrays are sorted by category id.
+    order = np.searchsorted(run.params.catIds, cat_ids)
+    return totals, [class_metrics(run.eval, k) for k in order]
 
 
 def calibration(scores: np.ndarray, right: np.ndarray) -> dict[str, Any]:
@@ -427,15 +444,16 @@ def calibration(scores: np.ndarray, right: np.ndarray) -> dict[str, Any]:
         the mean of ``abs(score - right)``, weighted by ``count``. What has no
         box is None.
     """
-    edges = np.linspace(0, 1, 11)
+    # Limits have the precision of the scores, as 0.7 is less in float32.
+    edges = np.arange(11, dtype=scores.dtype) / 10
     counts, score_sums, right_sums = (
         np.histogram(scores, edges, weights=item)[0]
-        for item in (None, scores, right.astype(float))
+        for item in (None, scores.astype(float), right.astype(float))
     )
     bins = [
         {
-            'low': float(edges[n]),
-            'high': float(edges[n + 1]),
+            'low': n / 10,
+            'high': (n + 1) / 10,
             'count': count,
             'score': float(score_sums[n] / count) if count else None,
             'right': float(right_sums[n] / count) if count else None,
@@ -448,37 +466,60 @@ def calibration(scores: np.ndarray, right: np.ndarray) -> dict[str, Any]:
     return {'bins': bins, 'error': error}
 
 
+# MMDetection 3.3.0 has no FasterCocoMetric: there pycocotools computes.
+_FasterCocoMetric = getattr(host, 'FasterCocoMetric', host.CocoMetric)
+
+
 @METRICS.register_module()
-class CocoMetric(HostCocoMetric):
+class CocoMetric(host.CocoMetric):
     """MMDetection's ``CocoMetric``, in 0.3 of the time where it can be.
 
     With the package ``faster-coco-eval`` (``pip install
     'mmext[faster_coco_eval]'``), metrics are computed as MMDetection's
     ``FasterCocoMetric`` does, by compiled code; without it, with
-    ``use_mp_eval``, and where an id is no whole number, as names of VOC's
-    pictures are none, by pycocotools. Both give the same numbers.
+    ``use_mp_eval``, and where an id is not a whole number, such as the names
+    of VOC's images, by pycocotools. Both give the same numbers.
 
     Takes all arguments of ``mmdet.CocoMetric``, and reads the same samples:
     without ``ann_file``, the ground truth is their ``instances``, where
     ``FasterCocoMetric`` wants ``gt_instances``, which pipelines of a
-    validation change with the picture.
+    validation change with the picture. Unlike MMDetection's, it gives each
+    class its own values with ``classwise`` where the categories of
+    ``ann_file`` are not sorted by id, and an annotation without ``iscrowd``
+    is not a crowd.
+
+    Raises:
+        ValueError: If an annotation of ``ann_file`` has no ``area``.
     """
+
+    def __init__(self, ann_file: str | None = None, *args: Any, **kwargs: Any):
+        super().__init__(ann_file, *args, **kwargs)
+        if self._coco_api is not None:
+            complete_truth(self._coco_api, f'ann_file {ann_file!r}')
 
     def compute_metrics(self, results: list) -> dict[str, float]:
         """Metrics by name, as ``mmdet.CocoMetric`` gives them."""
         ids = [item['img_id'] for item, _ in results]
-        if self._coco_api is not None:
-            ids += [*self._coco_api.cats, *self._coco_api.anns]
-        compute = HostCocoMetric.compute_metrics
-        if (
-            not self.use_mp_eval
-            and find_spec('faster_coco_eval') is not None
-            and all(isinstance(item, Integral) for item in ids)
-        ):
-            compute = FasterCocoMetric.compute_metrics
+        classes, coco = self.dataset_meta['classes'], self._coco_api
+        cat_ids = [*range(len(classes))]
+        if coco is not None:
+            ids += [*coco.cats, *coco.anns]
+            cat_ids = coco.getCatIds(catNms=classes)
+        # COCO's arrays are sorted by category id, and MMDetection reads them
+        # in the order of cat_ids: it gets sorted ones, and labels to match.
+        self.cat_ids = sorted(cat_ids)
+        ranks = np.searchsorted(self.cat_ids, cat_ids)
+        results = [
+            (item, {**pred, 'labels': ranks[pred['labels']]})
+            for item, pred in results
+        ]
+        compute = host.CocoMetric.compute_metrics
+        if not self.use_mp_eval and _takes_faster(ids):
+            compute = _FasterCocoMetric.compute_metrics
         # Of what pycocotools prints, the table is of use.
         with contextlib.redirect_stdout(io.StringIO()) as printed:
             metrics = compute(self, results)
+        self.cat_ids = cat_ids
         for line in printed.getvalue().splitlines():
             if line.startswith(' Average'):
                 print(line)

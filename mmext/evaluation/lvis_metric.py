@@ -8,21 +8,25 @@ the annotations speak of one in a hundred.
 import contextlib
 import io
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import compress
 from typing import Any
 
 import numpy as np
-from mmdet.evaluation import CocoMetric as HostCocoMetric
 from mmengine.logging import MMLogger
-from pycocotools import mask as masks
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 from terminaltables import AsciiTable
 
 from ..registry import METRICS
-from .box_metrics import class_metrics
+from .box_metrics import (
+    CocoMetric,
+    average_precision,
+    class_metrics,
+    complete_truth,
+)
 
-_METRICS = ('bbox', 'segm')
+_METRICS = ('bbox', 'segm', 'proposal')
 _FREQUENCIES = 'rcf'
 
 
@@ -67,16 +71,18 @@ def lvis_average_precision(
           ``AR@300``, ``ARs@300``, ... with ``max_dets``. All in [0, 1], -1
           where there is no object.
         * for each of ``cat_ids`` what :func:`average_precision` gives.
+
+    Raises:
+        ValueError: If an annotation has no ``area``.
     """
+    complete_truth(truth, 'truth')
     known = known_categories(truth)
     images = defaultdict(list)
     for own, categories in known.items():
         for item in categories:
             images[item].append(own)
-    for note in truth.anns.values():
-        note.setdefault('iscrowd', 0)
     counted = _counted(truth, predictions, known, iou_type, max_dets)
-    precision, recall, by_class = [], [], []
+    by_class = []
     with contextlib.redirect_stdout(io.StringIO()):
         for item in cat_ids:
             run = COCOeval(truth, counted, iou_type)
@@ -91,37 +97,52 @@ def lvis_average_precision(
                         pair['dtIgnore'], pair['dtMatches'] == 0
                     )
             run.accumulate()
-            precision.append(run.eval['precision'][:, :, 0, :, 0])
-            recall.append(run.eval['recall'][:, 0, :, 0])
             by_class.append(class_metrics(run.eval, 0))
-    # Category, IoU, recall, size; and category, IoU, size.
-    precision, recall = np.stack(precision), np.stack(recall)
     kinds = [truth.cats[item]['frequency'] for item in cat_ids]
     totals = {
-        'AP': _mean(precision[..., 0]),
-        'AP50': _mean(precision[:, 0, :, 0]),
-        'AP75': _mean(precision[:, 5, :, 0]),
         **{
-            f'AP{size}': _mean(precision[..., n])
-            for n, size in enumerate('sml', 1)
+            name.replace('_', ''): _mean(by_class, name)
+            for name in ('AP', 'AP_50', 'AP_75', 'AP_s', 'AP_m', 'AP_l')
         },
         **{
-            f'AP{kind}': _mean(precision[np.equal(kinds, kind)][..., 0])
+            f'AP{kind}': _mean(compress(by_class, np.equal(kinds, kind)), 'AP')
             for kind in _FREQUENCIES
         },
-        f'AR@{max_dets}': _mean(recall[..., 0]),
-        **{
-            f'AR{size}@{max_dets}': _mean(recall[..., n])
-            for n, size in enumerate('sml', 1)
-        },
+        **_recalls(by_class, max_dets),
     }
     return totals, by_class
 
 
-def _mean(values: np.ndarray) -> float:
-    """Mean of what is known, -1 if nothing is."""
-    values = values[values > -1]
-    return float(values.mean()) if values.size else -1.0
+def _proposal_recall(
+    truth: COCO, predictions: Sequence[Mapping[str, Any]], max_dets: int
+) -> dict[str, float]:
+    """Average recall by size, whatever the category of a box or an object."""
+    data = {
+        'images': truth.dataset['images'],
+        'categories': [{'id': 1}],
+        'annotations': [
+            {**note, 'category_id': 1} for note in truth.anns.values()
+        ],
+    }
+    rows = [{**item, 'category_id': 1} for item in predictions]
+    _, by_class = average_precision(data, rows, [1], max_dets=[max_dets] * 3)
+    return _recalls(by_class, max_dets)
+
+
+def _recalls(
+    by_class: Sequence[Mapping[str, Any]], max_dets: int
+) -> dict[str, float]:
+    """Average recall by size of the objects, as LVIS names it."""
+    return {
+        f'{name.replace("_", "")}@{max_dets}': _mean(by_class, name)
+        for name in ('AR', 'AR_s', 'AR_m', 'AR_l')
+    }
+
+
+def _mean(by_class: Iterable[Mapping[str, Any]], name: str) -> float:
+    """Mean of the classes that have the metric, -1 if none has it."""
+    values = [row[name] for row in by_class if row[name] is not None]
+    return float(np.mean(values)) if values else -1.0
 
 
 def _counted(
@@ -132,6 +153,8 @@ def _counted(
     max_dets: int,
 ) -> COCO:
     """The best predictions of each image, those of unknown categories out."""
+    # With both, pycocotools takes the area of the box for that of the mask.
+    unused = {'bbox': 'segmentation', 'segm': 'bbox'}[iou_type]
     by_image = defaultdict(list)
     for item in predictions:
         by_image[item['image_id']].append(item)
@@ -139,41 +162,36 @@ def _counted(
     for own, items in by_image.items():
         # Stable, as LVIS's is: of equal scores the first ones stay.
         items = sorted(items, key=lambda item: -item['score'])[:max_dets]
-        for item in items:
-            if item['category_id'] not in known[own]:
-                continue
-            if iou_type == 'bbox':
-                area = item['bbox'][2] * item['bbox'][3]
-            else:
-                area = float(masks.area(item['segmentation']))
-            notes.append(
-                {**item, 'id': len(notes) + 1, 'area': area, 'iscrowd': 0}
-            )
-    counted = COCO()
-    counted.dataset = {**truth.dataset, 'annotations': notes}
+        notes += [
+            {key: value for key, value in item.items() if key != unused}
+            for item in items
+            if item['category_id'] in known[own]
+        ]
     with contextlib.redirect_stdout(io.StringIO()):
-        counted.createIndex()
-    return counted
+        return truth.loadRes(notes) if notes else COCO()
 
 
 @METRICS.register_module()
-class LVISMetric(HostCocoMetric):
+class LVISMetric(CocoMetric):
     """LVIS's metrics, without the package ``lvis``.
 
     ``bbox_AP``, ``bbox_APr``, ... as ``mmdet.LVISMetric`` names them, and
     with ``classwise`` one ``<name>_precision`` per category; see
-    :func:`lvis_average_precision`.
+    :func:`lvis_average_precision`. For ``'proposal'`` average
+    recall, ``AR@300``, ``ARs@300``, ``ARm@300``, ``ARl@300`` with
+    ``max_dets``, of boxes whatever their category.
 
     Args:
         ann_file: An LVIS file, with ``neg_category_ids`` and
             ``not_exhaustive_category_ids`` of each image and ``frequency`` of
             each category.
-        metric: ``'bbox'``, ``'segm'`` or both.
+        metric: ``'bbox'``, ``'segm'``, ``'proposal'``, or several of them.
         max_dets: Predictions per image that count.
         **kwargs: Of ``mmdet.CocoMetric``.
 
     Raises:
-        ValueError: If ``metric`` is another, or ``ann_file`` not of LVIS.
+        ValueError: If ``metric`` is another, ``ann_file`` not of LVIS, or an
+            annotation has no ``area``.
     """
 
     default_prefix = 'lvis'
@@ -210,9 +228,10 @@ class LVISMetric(HostCocoMetric):
         predictions = [pred for _, pred in results]
         categories = self._coco_api.cats
         if self.cat_ids is None:
-            # Of mmext.LVISV1Dataset; MMDetection's has all of the file.
+            # Of mmext.LVISV1Dataset; MMDetection's has all of the file, in
+            # its order.
             self.cat_ids = (self.dataset_meta or {}).get(
-                'cat_ids', sorted(categories)
+                'cat_ids', list(categories)
             )
         if self.outfile_prefix is not None:
             self.results2json(predictions, self.outfile_prefix)
@@ -221,18 +240,24 @@ class LVISMetric(HostCocoMetric):
             return {}
         metrics, by_name = {}, {}
         for metric in self.metrics:
-            totals, by_class = lvis_average_precision(
-                self._coco_api,
-                self._rows(predictions, metric),
-                self.cat_ids,
-                iou_type=metric,
-                max_dets=self.max_dets,
-            )
+            rows = self._rows(predictions, metric)
+            start, by_class = f'{metric}_', []
+            if metric == 'proposal':
+                start = ''
+                totals = _proposal_recall(self._coco_api, rows, self.max_dets)
+            else:
+                totals, by_class = lvis_average_precision(
+                    self._coco_api,
+                    rows,
+                    self.cat_ids,
+                    iou_type=metric,
+                    max_dets=self.max_dets,
+                )
             table = [list(totals), [f'{v:.3f}' for v in totals.values()]]
             logger.info(f'LVIS, {metric}\n{AsciiTable(table).table}')
             wanted = self.metric_items or totals
             metrics |= {
-                f'{metric}_{key}': round(value, 3)
+                f'{start}{key}': round(value, 3)
                 for key, value in totals.items()
                 if key in wanted
             }
@@ -261,9 +286,9 @@ class LVISMetric(HostCocoMetric):
                     'category_id': self.cat_ids[label],
                     'score': float(scores[n]),
                 }
-                if metric == 'bbox':
-                    row['bbox'] = self.xyxy2xywh(pred['bboxes'][n])
-                else:
+                if metric == 'segm':
                     row['segmentation'] = pred['masks'][n]
+                else:
+                    row['bbox'] = self.xyxy2xywh(pred['bboxes'][n])
                 rows.append(row)
         return rows

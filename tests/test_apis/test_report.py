@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from helpers import recited
 from helpers.toy_ranks import load_tool, start_ranks
+from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
 
 from mmext.apis import ReportMetric
 
@@ -180,6 +182,84 @@ def test_a_metric_without_a_file(tmp_path, report):
     results = json.loads((tmp_path / 'report.json').read_text())
     for name in ('counts', 'confusion', 'calibration', 'per_class', 'metrics'):
         assert results[name] == report[name]
+
+
+CATS, DOGS, NOWHERE = (5, 5, 35, 35), (60, 5, 90, 35), (50, 50, 70, 70)
+OURS = (
+    "dict(type='mmext.CocoMetric', ann_file={root!r} + '/metric.json', "
+    'classwise=True)'
+)
+
+
+def test_ids_in_any_order(tmp_path):
+    """Each class has its own values; equal scores go by the image's id."""
+    pair = [(CAT, *CATS), (DOG, *DOGS)]
+    truth = {f'{name}.png': pair for name in 'abcd'}
+    told = {
+        'a.png': [(CAT, *CATS, 0.7), (DOG, *DOGS, 0.6)],
+        'b.png': [(CAT, *NOWHERE, 0.7), (DOG, *NOWHERE, 0.6)],
+        'c.png': [(CAT, *CATS, 0.7)],
+        'd.png': [
+            (CAT, *NOWHERE, 0.7),
+            (DOG, *DOGS, 0.6),
+            (DOG, *NOWHERE, 0.3),
+        ],
+    }
+    config = recited.write_detection(tmp_path, truth, told, CLASSES, OURS)
+    content = json.loads((tmp_path / 'truth.json').read_text())
+    image_ids, cat_ids = (40, 3, 21, 8), (9, 4)
+    for index, image in enumerate(content['images']):
+        image['id'] = image_ids[index]
+    for label, category in enumerate(content['categories']):
+        category['id'] = cat_ids[label]
+    for index, annotation in enumerate(content['annotations']):
+        annotation['image_id'] = image_ids[index // 2]
+        annotation['category_id'] = cat_ids[index % 2]
+        del annotation['iscrowd']
+    for name in ('truth', 'metric'):
+        (tmp_path / f'{name}.json').write_text(json.dumps(content))
+    args = [str(config), str(recited.write_checkpoint(tmp_path))]
+    args += ['--work-dir', str(tmp_path / 'w'), '--report', str(tmp_path)]
+    assert load_tool('test').main(args) == 0
+    report = json.loads((tmp_path / 'report.json').read_text())
+    for annotation in content['annotations']:
+        annotation['iscrowd'] = 0
+    theirs = COCO()
+    theirs.dataset = content
+    theirs.createIndex()
+    rows = [
+        {
+            'image_id': image_id,
+            'category_id': cat_ids[label],
+            'bbox': [x1, y1, x2 - x1, y2 - y1],
+            'score': score,
+        }
+        for image_id, items in zip(image_ids, told.values())
+        for label, x1, y1, x2, y2, score in items
+    ]
+    run = COCOeval(theirs, theirs.loadRes(rows), 'bbox')
+    run.params.maxDets = [100, 300, 1000]
+    run.evaluate()
+    run.accumulate()
+    run.summarize()
+    values = [-1 if own is None else own for own in report['summary'].values()]
+    assert values == pytest.approx(run.stats[:6], abs=1e-9)
+    assert report['metrics']['coco/bbox_mAP'] == round(run.stats[0], 3)
+    dog, cat = run.eval['precision'][:, :, :, 0, -1].mean((0, 1))
+    assert 0.2 < cat < dog < 0.7
+    for row, expected in zip(report['per_class'], (cat, dog)):
+        metric = report['metrics'][f'coco/{row["class"]}_precision']
+        assert metric == round(expected, 3)
+        assert row['AP'] == pytest.approx(expected, abs=1e-9)
+    assert [row['right'] for row in report['per_class']] == [2, 2]
+    assert recited.matrix(report) == [[2, 0, 2], [0, 2, 2], [2, 2, 0]]
+    bins = report['calibration']['bins']
+    counts = {item['low']: item['count'] for item in bins if item['count']}
+    assert counts == {0.3: 1, 0.6: 3, 0.7: 4}
+    del content['annotations'][2]['area']
+    (tmp_path / 'metric.json').write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=r"metric\.json' must have an area"):
+        load_tool('test').main(args)
 
 
 @pytest.fixture(scope='module')

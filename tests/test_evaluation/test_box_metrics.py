@@ -1,5 +1,6 @@
 """Metrics of boxes: by hand, and against pycocotools."""
 
+import copy
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,8 @@ import torch
 from mmdet.evaluation import CocoMetric
 from mmengine.fileio import dump
 from mmengine.structures import InstanceData
+from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
 
 from mmext.evaluation import (
     ERROR_KINDS,
@@ -235,6 +238,124 @@ def test_average_precision_is_that_of_mmdet(tmp_path, monkeypatch, faster):
     assert set(by_class[3].values()) == {None}
 
 
+def data_in_any_order(seed):
+    """A COCO file with ids in no order, and predictions with equal scores."""
+    rng = np.random.default_rng(seed)
+    cat_ids = rng.permutation(50)[: rng.integers(2, 6)].tolist()
+    image_ids = rng.permutation(1000)[: rng.integers(3, 10)].tolist()
+    annotations, rows = [], []
+    for image_id in image_ids:
+        for _ in range(rng.integers(1, 6)):
+            box = np.hstack((rng.uniform(0, 200, 2), rng.uniform(4, 200, 2)))
+            own = {'image_id': image_id, 'bbox': box.tolist()}
+            own['category_id'] = int(rng.choice(cat_ids))
+            annotations.append(
+                {
+                    **own,
+                    'id': len(annotations) + 1,
+                    'area': float(box[2:].prod()) * 0.6,
+                    'iscrowd': int(rng.random() < 0.15),
+                }
+            )
+            for _ in range(rng.integers(1, 4)):
+                near = (box + rng.normal(0, 4, 4)).tolist()
+                rows.append({**own, 'bbox': near})
+                rows[-1]['score'] = round(rng.random(), 1)
+                if rng.random() < 0.2:
+                    rows[-1]['category_id'] = int(rng.choice(cat_ids))
+    rng.shuffle(annotations)
+    rng.shuffle(rows)
+    sizes = {'height': 400, 'width': 400}
+    content = {
+        'images': [{'id': own, **sizes} for own in image_ids],
+        'categories': [{'id': own, 'name': f'{own}'} for own in cat_ids],
+        'annotations': annotations,
+    }
+    return content, rows, cat_ids
+
+
+def by_pycocotools(content, rows):
+    """COCO's own evaluation, with the limits of boxes of MMDetection."""
+    truth = COCO()
+    truth.dataset = copy.deepcopy(content)
+    truth.createIndex()
+    run = COCOeval(truth, truth.loadRes(copy.deepcopy(rows)), 'bbox')
+    run.params.maxDets = [100, 300, 1000]
+    run.evaluate()
+    run.accumulate()
+    run.summarize()
+    return run
+
+
+def mean(values):
+    """As COCO takes it: of what is known, and -1 for nothing."""
+    values = values[values > -1]
+    return values.mean() if values.size else -1
+
+
+@pytest.mark.parametrize('named', [False, True], ids=['numbers', 'names'])
+@pytest.mark.parametrize('faster', [True, False])
+def test_average_precision_is_that_of_pycocotools(monkeypatch, faster, named):
+    """Ties, crowds, areas, ids of images and of categories in any order."""
+    if faster:
+        pytest.importorskip('faster_coco_eval')
+    else:
+        monkeypatch.setattr(box_metrics, 'find_spec', lambda name: None)
+    for seed in range(25):
+        content, rows, cat_ids = data_in_any_order(seed)
+        if named:
+            for item in content['images']:
+                item['id'] = f'{item["id"]:04}'
+            for item in (*content['annotations'], *rows):
+                item['image_id'] = f'{item["image_id"]:04}'
+        before = copy.deepcopy((content, rows))
+        totals, by_class = average_precision(content, rows, cat_ids)
+        assert before == (content, rows)
+        run = by_pycocotools(content, rows)
+        values = [-1 if own is None else own for own in totals.values()]
+        assert values == pytest.approx(run.stats[:6], abs=1e-12)
+        for own, item in zip(cat_ids, by_class):
+            k = run.params.catIds.index(own)
+            precision = run.eval['precision'][:, :, k, :, -1]
+            recall = run.eval['recall'][:, k, :, -1]
+            expected = {
+                'AP': mean(precision[..., 0]),
+                'AP_50': mean(precision[0, :, 0]),
+                'AP_75': mean(precision[5, :, 0]),
+                'AP_s': mean(precision[..., 1]),
+                'AP_m': mean(precision[..., 2]),
+                'AP_l': mean(precision[..., 3]),
+                'AR': mean(recall[:, 0]),
+                'AR_s': mean(recall[:, 1]),
+                'AR_m': mean(recall[:, 2]),
+                'AR_l': mean(recall[:, 3]),
+            }
+            for name, value in expected.items():
+                ours = -1 if item[name] is None else item[name]
+                assert ours == pytest.approx(value, abs=1e-12), (seed, name)
+
+
+@pytest.mark.parametrize('faster', [True, False])
+def test_what_an_annotation_may_lack(monkeypatch, faster):
+    """No iscrowd means no crowd, as for loaders; an area has to be there."""
+    if faster:
+        pytest.importorskip('faster_coco_eval')
+    else:
+        monkeypatch.setattr(box_metrics, 'find_spec', lambda name: None)
+    content, rows, cat_ids = data_in_any_order(0)
+    for item in content['annotations']:
+        item['iscrowd'] = 0
+    expected = average_precision(content, rows, cat_ids)
+    del content['annotations'][1]['iscrowd']
+    content['annotations'][2]['iscrowd'] = None
+    assert average_precision(content, rows, cat_ids) == expected
+    own = content['annotations'][3]
+    del own['area']
+    message = f'must have an area .* none for the .* id {own["id"]};.* --fix'
+    with pytest.raises(ValueError, match=message):
+        average_precision(content, rows, cat_ids)
+
+
 def test_no_prediction():
     truth = {
         'images': [{'id': 3, 'height': 9, 'width': 9}],
@@ -266,3 +387,20 @@ def test_calibration_by_hand():
     assert result['error'] == pytest.approx((2 * 0.035 + 0) / 3)
     none = np.zeros(0)
     assert calibration(none, none)['error'] is None
+
+
+@pytest.mark.parametrize('kind', [np.float64, np.float32])
+def test_calibration_at_the_limits_of_bins(kind):
+    """A score belongs to the bin that begins with it; 1 to the last one."""
+    scores = np.array([f'{n / 10}' for n in range(11)], kind)
+    result = calibration(scores, np.arange(11) % 2 == 0)
+    bins = result['bins']
+    assert [item['count'] for item in bins] == [1] * 9 + [2]
+    assert [(item['low'], item['high']) for item in bins] == [
+        (n / 10, (n + 1) / 10) for n in range(10)
+    ]
+    for item in bins[:9]:
+        assert item['score'] == pytest.approx(item['low'], abs=1e-7)
+    # The last bin has 0.9, which is wrong, and 1, which is right.
+    wrong = [1, 0.1, 0.8, 0.3, 0.6, 0.5, 0.4, 0.7, 0.2, 2 * 0.45]
+    assert result['error'] == pytest.approx(sum(wrong) / 11, abs=1e-6)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 from mmdet.evaluation import CocoMetric as HostCocoMetric
-from mmengine.fileio import dump
+from mmengine.fileio import dump, load
 from pycocotools.cocoeval import COCOeval
 
-from mmext.evaluation import CocoMetric
+from mmext.evaluation import CocoMetric, box_metrics
 
 CLASSES = ('circle', 'square', 'star')
 SIZE = (120, 160)
@@ -69,8 +69,11 @@ def evaluate(kind, samples, **options):
     return metric.evaluate(len(samples))
 
 
-def annotation_file(samples, path):
-    """The truth of samples as a file, with the areas of the boxes halved."""
+def annotation_file(samples, path, ids=(0, 1, 2)):
+    """The truth of samples as a file, with the areas of the boxes halved.
+
+    ``ids`` are those of the categories, in the order of the classes.
+    """
     annotations = []
     for sample in samples:
         for instance in sample['instances']:
@@ -80,7 +83,7 @@ def annotation_file(samples, path):
                 {
                     'id': len(annotations) + 1,
                     'image_id': sample['img_id'],
-                    'category_id': instance['bbox_label'],
+                    'category_id': ids[instance['bbox_label']],
                     'bbox': [left, top, right - left, bottom - top],
                     'area': area,
                     'iscrowd': instance['ignore_flag'],
@@ -92,7 +95,7 @@ def annotation_file(samples, path):
         {'id': sample['img_id'], 'height': height, 'width': width}
         for sample in samples
     ]
-    names = [{'id': i, 'name': name} for i, name in enumerate(CLASSES)]
+    names = [{'id': i, 'name': name} for i, name in zip(ids, CLASSES)]
     content = {
         'info': {},
         'images': pictures,
@@ -134,3 +137,59 @@ def test_pictures_may_have_names(samples):
 
 def test_the_first_metric_is_not_that_of_a_class(samples):
     assert next(iter(evaluate(CocoMetric, samples))) == 'coco/bbox_mAP'
+
+
+@pytest.fixture(params=[True, False], ids=['faster', 'pycocotools'])
+def evaluation(request, monkeypatch):
+    """With and without faster-coco-eval."""
+    if request.param:
+        pytest.importorskip('faster_coco_eval')
+    else:
+        monkeypatch.setattr(box_metrics, 'find_spec', lambda name: None)
+
+
+@pytest.mark.usefixtures('evaluation')
+@pytest.mark.parametrize('kind', ['bbox', 'segm'])
+def test_categories_in_no_order_of_ids(samples, tmp_path, kind):
+    """Each class has its own values, in each of two validations."""
+    path = annotation_file(samples, tmp_path / 'sorted.json')
+    expected = evaluate(HostCocoMetric, samples, ann_file=path, metric=kind)
+    path = annotation_file(samples, tmp_path / 'a.json', ids=(9, 2, 5))
+    metric = CocoMetric(path, kind, classwise=True)
+    metric.dataset_meta = {'classes': CLASSES}
+    for _ in range(2):
+        metric.process({}, samples)
+        metrics = metric.evaluate(len(samples))
+        assert metrics == pytest.approx(expected, abs=0, nan_ok=True)
+    values = [expected[f'coco/{name}_precision'] for name in CLASSES]
+    assert len(set(values)) == 3
+
+
+def test_categories_of_a_file_of_predictions(samples, tmp_path):
+    path = annotation_file(samples, tmp_path / 'a.json', ids=(9, 2, 5))
+    options = {'format_only': True, 'outfile_prefix': str(tmp_path / 'out')}
+    assert evaluate(CocoMetric, samples, ann_file=path, **options) == {}
+    labels = [sample['pred_instances']['labels'] for sample in samples]
+    assert [
+        row['category_id'] for row in load(tmp_path / 'out.bbox.json')
+    ] == [(9, 2, 5)[label] for label in torch.cat(labels)]
+
+
+@pytest.mark.usefixtures('evaluation')
+def test_what_an_annotation_may_lack(samples, tmp_path):
+    """Without iscrowd it is not a crowd; without an area, an error."""
+    path = annotation_file(samples, tmp_path / 'a.json')
+    expected = evaluate(HostCocoMetric, samples, ann_file=path)
+    content = load(path)
+    for annotation in content['annotations']:
+        if not annotation['iscrowd']:
+            del annotation['iscrowd']
+    dump(content, path)
+    metrics = evaluate(CocoMetric, samples, ann_file=path)
+    assert metrics == pytest.approx(expected, abs=0, nan_ok=True)
+    del content['annotations'][2]['area']
+    dump(content, path)
+    with pytest.raises(
+        ValueError, match=r"a\.json' must have an area .* id 3;"
+    ):
+        CocoMetric(path)

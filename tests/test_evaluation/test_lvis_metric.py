@@ -9,6 +9,7 @@ from helpers.lvis_set import CLASSES, write_lvis
 from mmdet.registry import METRICS
 from mmengine.fileio import dump, load
 from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
 
 from mmext.evaluation import LVISMetric, lvis_average_precision
 
@@ -44,16 +45,8 @@ def test_gives_the_numbers_of_lvis(recorded, kind, limit):
     assert mean == pytest.approx(expected['AP'], abs=1e-12)
 
 
-def test_metric_reads_samples(recorded):
-    content, path = recorded
-    metric = METRICS.build(
-        {
-            'type': 'mmext.LVISMetric',
-            'ann_file': path,
-            'metric': ['bbox', 'segm'],
-            'classwise': True,
-        }
-    )
+def feed(metric, content, label=None):
+    """Hand a metric the predictions, with one label for all if it is given."""
     for own in range(1, 41):
         rows = [r for r in content['predictions'] if r['image_id'] == own]
         boxes = torch.tensor([row['bbox'] for row in rows]).double()
@@ -65,11 +58,29 @@ def test_metric_reads_samples(recorded):
             'pred_instances': {
                 'bboxes': boxes,
                 'scores': torch.tensor([row['score'] for row in rows]),
-                'labels': torch.tensor([r['category_id'] - 1 for r in rows]),
+                'labels': torch.tensor(
+                    [
+                        r['category_id'] - 1 if label is None else label
+                        for r in rows
+                    ]
+                ),
                 'masks': outlines,
             },
         }
         metric.process({}, [sample])
+
+
+def test_metric_reads_samples(recorded):
+    content, path = recorded
+    metric = METRICS.build(
+        {
+            'type': 'mmext.LVISMetric',
+            'ann_file': path,
+            'metric': ['bbox', 'segm'],
+            'classwise': True,
+        }
+    )
+    feed(metric, content)
     got = metric.evaluate(40)
     for kind in ('bbox', 'segm'):
         for name, value in content['figures'][f'{kind} 300'].items():
@@ -79,10 +90,56 @@ def test_metric_reads_samples(recorded):
     assert next(iter(got)) == 'lvis/bbox_AP'
 
 
+@pytest.mark.parametrize('limit', [300, 12])
+def test_proposals(recorded, limit):
+    """Average recall without categories, as pycocotools computes it."""
+    content, path = recorded
+    truth = COCO(path)
+    for annotation in truth.anns.values():
+        annotation['iscrowd'] = 0
+    rows = [
+        {key: row[key] for key in ('image_id', 'bbox', 'score')}
+        for row in content['predictions']
+    ]
+    found = truth.loadRes([{**row, 'category_id': 1} for row in rows])
+    run = COCOeval(truth, found, 'bbox')
+    run.params.useCats = 0
+    run.params.maxDets = [limit]
+    run.evaluate()
+    run.accumulate()
+    recall = run.eval['recall'][:, 0, :, 0].mean(0)
+    metric = LVISMetric(path, 'proposal', max_dets=limit, classwise=True)
+    feed(metric, content, label=0)
+    got = metric.evaluate(40)
+    names = [f'lvis/AR{size}@{limit}' for size in ('', 's', 'm', 'l')]
+    assert got == pytest.approx(dict(zip(names, recall)), abs=6e-4)
+    assert 0 < min(got.values()) < max(got.values()) < 1
+
+
+def test_labels_have_the_order_of_the_file(recorded, tmp_path):
+    """As MMDetection's data set numbers them, which has no cat_ids."""
+    content, path = recorded
+    truth = load(path)
+    truth['categories'].reverse()
+    path = str(tmp_path / 'reversed.json')
+    dump(truth, path)
+    metric = LVISMetric(path)
+    last = len(truth['categories']) - 1
+    rows = [
+        {**row, 'category_id': last - row['category_id'] + 2}
+        for row in content['predictions']
+    ]
+    feed(metric, {'predictions': rows})
+    figures = content['figures']['bbox 300']
+    assert metric.evaluate(40)['lvis/bbox_AP'] == pytest.approx(
+        figures['AP'], abs=6e-4
+    )
+
+
 def test_rejects_what_is_not_of_lvis(tmp_path):
     path = write_lvis(tmp_path)
     with pytest.raises(ValueError, match='metric must be of'):
-        LVISMetric(path, metric='proposal')
+        LVISMetric(path, metric='proposal_fast')
     content = load(path)
     del content['images'][2]['neg_category_ids']
     dump(content, path)

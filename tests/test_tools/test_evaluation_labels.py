@@ -267,6 +267,22 @@ class TestDetection:
         assert "classes: 'blue'" in output
         assert "categories: 'red', 'bleu'" in output
 
+    @pytest.mark.parametrize('policy', ['raise', 'ignore'])
+    def test_categories_in_another_order_than_the_classes(
+        self, finder, policy
+    ):
+        """MMDetection numbers labels by the file: red counts as blue."""
+        write_annotations(finder, names=('blue', 'red'))
+        path = finder / 'finder.py'
+        hook = f"type='mmext.EvaluationLabelHook', out_of_range={policy!r}"
+        path.write_text(f'{path.read_text()}custom_hooks = [dict({hook})]\n')
+        code, output = run_finder(finder)
+        assert code == (policy == 'raise')
+        assert 'not in this order among the categories' in output
+        assert "classes: 'red', 'blue'" in output
+        assert "categories: 'blue', 'red'" in output
+        assert ('coco/bbox_mAP' in output) == (policy == 'ignore')
+
     def test_labels_and_predictions_of_other_metrics(self, finder):
         write_annotations(finder, names=('red',))
         path = finder / 'finder.py'

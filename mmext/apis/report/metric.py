@@ -246,9 +246,7 @@ def _box_metrics(
             {'frequency': _FREQUENCIES[kind], **row}
             for kind, row in zip(kinds, by_class)
         ]
-    limits = {}
-    if evaluator is not None:
-        limits['max_dets'] = evaluator.proposal_nums
+    limits = {} if evaluator is None else {'max_dets': evaluator.proposal_nums}
     return average_precision(data, rows, cat_ids, **limits)
 
 
@@ -279,13 +277,13 @@ def _judge_detector(
 ) -> tuple[dict[str, Any], list[tuple]]:
     """The report, and what is needed to draw the worst pictures."""
     gts = _read_objects(dataset, [item['img_path'] for item in records])
-    coco = [
+    coco = (
         item
         for item in evaluators
         # mmdet.LVISMetric is one, and has no file of COCO.
         if isinstance(item, CocoMetric) and item._coco_api is not None
-    ]
-    evaluator = coco[0] if coco else None
+    )
+    evaluator = next(coco, None)
     totals, by_class = _box_metrics(records, gts, classes, evaluator)
     counted = ((record['pred'], ()) for record in records)
     if isinstance(evaluator, LVISMetric):

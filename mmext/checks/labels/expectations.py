@@ -59,6 +59,7 @@ class Expectations(LabelSpec, frozen=True, kw_only=True, omit_defaults=True):
     # by pycocotools; empty for none, None if what the file is used for is not
     # known.
     coco_metric: str | None = None
+    fills_iscrowd: bool = False  # That metric sets a missing iscrowd to 0.
     loads_masks: bool = False  # The pipeline loads a mask of each object.
     # What decodes label maps: 'pillow', 'cv2', ...; 'npy' if they are arrays,
     # whose -1 is loaded as 255.

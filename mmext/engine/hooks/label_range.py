@@ -7,6 +7,7 @@ evaluation before a metric drops them in silence.
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 from mmengine.dist import get_rank, is_distributed
@@ -325,7 +326,8 @@ class EvaluationLabelHook(Hook):
     * labels of objects, and predicted ones, for metrics such as
       ``VOCMetric``: each a class;
     * the annotation file of ``CocoMetric``: each annotation is of one of its
-      categories, and each class of the data is one of them.
+      categories, and the classes of the data are among them in their order,
+      by which MMDetection numbers labels.
 
     The error names image and mask, the values with their counts, the first
     location, the allowed range and the likely cause.
@@ -472,7 +474,7 @@ class EvaluationLabelHook(Hook):
         self._num_ignored += 1 if report is None else report.num_bad
         if self.policy == 'raise':
             raise LabelRangeError(
-                f'{text}\n  The metric counts them as nothing, so that its '
+                f'{text}\n  The metric does not check this, so that its '
                 'result would be wrong in silence. tools/validate_labels.py '
                 'finds all of them; to evaluate all the same, add '
                 "dict(type='mmext.EvaluationLabelHook', "
@@ -481,7 +483,7 @@ class EvaluationLabelHook(Hook):
             )
         if first:
             print_log(
-                f'{text}\n  The metric counts them as nothing, as '
+                f'{text}\n  The evaluation goes on, as '
                 "out_of_range='ignore' asks for; further ones are counted, "
                 'not listed.',
                 'current',
@@ -518,18 +520,27 @@ class EvaluationLabelHook(Hook):
         proposals = getattr(metric, 'metrics', ())
         if all(str(kind).startswith('proposal') for kind in proposals):
             return
-        names = Counter(category['name'] for category in coco.cats.values())
-        wrong = [name for name in classes if names[name] != 1]
+        # mmext.LVISV1Dataset finds classes by their names.
+        ids = metric.dataset_meta.get('cat_ids') or coco.getCatIds(classes)
+        found = [coco.cats.get(own, {}).get('name') for own in ids]
+        wrong = [
+            own or other
+            for own, other in zip_longest(classes, found)
+            if own != other
+        ]
         if wrong:
             yield (
                 f'{name}: {len(wrong)} of {len(classes)} classes of the data '
-                f'are not, or not once, among the categories of {file}, so '
-                'that labels would be counted for other classes\n'
+                'are not, not once, or not in this order among the '
+                f'categories of {file}, so that labels would be counted for '
+                'other classes\n'
                 f'  classes: {_short(wrong)}\n'
-                f'  categories: {_short(list(names))}\n'
-                '  Likely cause: a name is spelt in another way; compare '
-                f'{self._split}_dataloader.dataset.metainfo.classes with '
-                'categories, and add those that no image has'
+                '  categories: '
+                f'{_short([item["name"] for item in coco.cats.values()])}\n'
+                '  Likely cause: a name is spelt in another way, or the file '
+                'has another order, by which MMDetection numbers labels; '
+                f'compare {self._split}_dataloader.dataset.metainfo.classes '
+                'with categories, and add those that no image has'
             )
 
 

@@ -11,7 +11,9 @@ from mmengine.runner import IterBasedTrainLoop, Runner
 
 from ...checks.config import transforms_of
 from ...datasets.transforms import LabelJournal, Tally, ValidateLabels, tally
+from ...models.losses import set_current_batch
 from ...registry import HOOKS
+from .label_range import LabelRangeHook
 
 # In the log, for each report and process.
 _MAX_FILES = 5
@@ -44,7 +46,8 @@ class LabelReportHook(Hook):
     ``label_report_rankN.jsonl``, lists each file with what is wrong.
 
     It also hands the transform the number of classes of its data set, and
-    whether that is in test mode.
+    whether that is in test mode, and the losses that check their labels the
+    files of each batch, which their errors name.
 
     Args:
         interval: In iterations.
@@ -81,6 +84,9 @@ class LabelReportHook(Hook):
                 'training has mmext.ValidateLabels'
             )
 
+    # The losses find wrong labels where no ValidateLabels has looked.
+    before_train_iter = LabelRangeHook.before_train_iter
+
     def before_val(self, runner: Runner) -> None:
         """Find the checks of a validation; report those of the training."""
         self._prepare('val', runner.val_dataloader)
@@ -109,6 +115,7 @@ class LabelReportHook(Hook):
     def after_train(self, runner: Runner) -> None:
         """Report what is left."""
         self._report(runner, 'train')
+        set_current_batch()
 
     def _report(self, runner: Runner, split: str) -> None:
         """Sum up over processes. All ranks come here at the same time."""

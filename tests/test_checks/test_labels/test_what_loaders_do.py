@@ -334,6 +334,17 @@ def test_pycocotools_needs_what_trainings_do_not(lacks, tmp_path):
         metric.evaluate(1)
 
 
+def test_our_metric_needs_no_iscrowd(tmp_path):
+    from mmext.evaluation import CocoMetric
+
+    data = spoilt('COCO014', 'coco', tmp_path)
+    assert [group.rule for group in data.check()[1].groups] == ['COCO014']
+    metric = data.config['val_evaluator']
+    metric['type'] = 'mmext.CocoMetric'
+    assert data.check()[1].groups == ()
+    CocoMetric(ann_file=metric['ann_file'])
+
+
 @pytest.mark.parametrize('kind', [*CRITERIA, 'OhemCrossEntropy', 'DiceLoss'])
 def test_a_loss_that_ignores_another_value(kind):
     """Void is 3, its own ignored value 255: only Dice is not harmed."""

@@ -5,11 +5,16 @@ import re
 import tempfile
 from types import SimpleNamespace
 
+import cv2
 import numpy as np
 import pytest
 import torch
 from helpers.loader_workers import shut_down_loaders
-from helpers.toy_ranks import results_of_ranks
+from helpers.toy_ranks import (
+    load_segmentation,
+    results_of_ranks,
+    start_ranks,
+)
 from mmcv.transforms import BaseTransform
 from mmengine.config import Config
 from mmengine.dataset import BaseDataset
@@ -20,12 +25,15 @@ from torch import nn
 from mmext.datasets.transforms import LabelError, ValidateLabels
 from mmext.datasets.transforms import label_problem as label_journal
 from mmext.engine import LabelReportHook
+from mmext.models import CheckedCrossEntropyLoss
 
 COUNT = 8
 
 
 @pytest.fixture(autouse=True)
-def _own_journals(monkeypatch):
+def _own_journals(monkeypatch, tmp_path_factory):
+    # pytest makes its folder at the first use, not in the one below.
+    tmp_path_factory.getbasetemp()
     # Not in tmp_path: the name of a socket in it, by which workers hand over
     # tensors, would be longer than the system allows.
     with tempfile.TemporaryDirectory(prefix='mmext_') as folder:
@@ -271,3 +279,74 @@ def test_ranks_are_summed_up(tmp_path):
         path = tmp_path / 'log' / f'label_report{name}.jsonl'
         (line,) = path.read_text().splitlines()
         assert json.loads(line)['file'] == file
+
+
+TRAINING = """
+default_scope = 'mmseg'
+runner_type = 'mmext.PortableRunner'
+train_dataloader = dict(
+    batch_size=2,
+    sampler=dict(type='DefaultSampler', shuffle=False),
+    dataset=dict(
+        type='BaseSegDataset',
+        data_root={root!r},
+        img_suffix='.png',
+        data_prefix=dict(img_path='images', seg_map_path='masks'),
+        metainfo=dict(classes=('road', 'car', 'sky')),
+        pipeline=[
+            dict(type='LoadImageFromFile'),
+            dict(type='LoadAnnotations'),
+            dict(type='PackSegInputs'),
+        ],
+    ),
+)
+train_cfg = dict(by_epoch=True, max_epochs=1)
+optim_wrapper = dict(optimizer=dict(type='SGD', lr=0.1))
+model = dict(type='mmengine.PixelClassifier')
+custom_hooks = [dict(type='mmext.LabelReportHook')]
+"""
+
+
+@MODELS.register_module(force=True)
+class PixelClassifier(BaseModel):
+    """Three classes by the colour of the pixel, with a checked loss."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Conv2d(3, 3, 1)
+        self.loss = CheckedCrossEntropyLoss()
+
+    def forward(self, inputs, data_samples=None, mode='tensor'):
+        label = torch.cat([sample.gt_sem_seg.data for sample in data_samples])
+        scores = self.layer(torch.stack(inputs).float())
+        return {'loss': self.loss(scores, label, ignore_index=255)}
+
+
+@pytest.mark.xdist_group('processes')
+@pytest.mark.parametrize('world', [1, 2])
+def test_the_error_of_a_loss_names_the_file(tmp_path, monkeypatch, world):
+    """Where no ValidateLabels has looked at the labels before."""
+    monkeypatch.setattr('mmengine.runner.runner.collect_env', dict)
+    load_segmentation()
+    for folder in ('images', 'masks'):
+        (tmp_path / folder).mkdir()
+        for index in range(4):
+            file = tmp_path / folder / f'{index}.png'
+            shape = (6, 8, 3) if folder == 'images' else (6, 8)
+            image = np.zeros(shape, np.uint8)
+            if folder == 'masks' and index == 3:
+                image[2, 5] = 7
+            assert cv2.imwrite(str(file), image)
+    config = tmp_path / 'config.py'
+    config.write_text(TRAINING.format(root=str(tmp_path)))
+    argv = [config, '--device', 'cpu', '--work-dir', tmp_path / 'w']
+    ranks = start_ranks(argv, world, tmp_path / 'out')
+    assert ranks.wait() == [1] * world
+    image, mask = (tmp_path / f'{name}/3.png' for name in ('images', 'masks'))
+    for rank in range(world):
+        output = ranks.output(rank)
+        assert f'{image}, mask {mask}: 1 pixels, first 7' in output
+        assert 'at (y=2, x=5)' in output
+        # Of two processes the second has the odd images.
+        step = 'iteration 1, rank 1' if world == 2 else 'iteration 2, rank 0'
+        assert f'[{step}]' in output

@@ -312,14 +312,15 @@ def _no_size(facts: CocoFile, expected: Expectations) -> Findings:
 @COCO.rule(
     'COCO014',
     title='annotation without iscrowd',
-    remedy='write iscrowd=0 into each annotation that is no crowd; trainings '
-    "do not need it, but COCO's evaluation does",
+    remedy='write iscrowd=0 into each annotation that is not a crowd, or '
+    'evaluate with mmext.CocoMetric, which takes a missing one for 0; '
+    "trainings do not need it, but COCO's evaluation does",
     unit='annotation',
     fix='write iscrowd=0',
 )
 def _no_iscrowd(facts: CocoFile, expected: Expectations) -> Findings:
     metric = expected.coco_metric
-    if metric == '':
+    if metric == '' or expected.fills_iscrowd:
         return
     who = f'{metric} fails' if metric else "COCO's evaluation would fail"
     yield from _marked(

@@ -150,7 +150,7 @@ def _sources(
         heads = tuple(head for head in heads if head not in of_maps)
     expected = _expected(dataset, name, plain, split, task, heads)
     source = _of_files(dataset, expected)
-    metric, file = _coco_metric(dataset, plain, split)
+    metric, file, _ = _coco_metric(dataset, plain, split)
     if file and source.coco is not None:
         evaluated = read_coco(read_bytes(file, None), name, file)
         source = replace(source, evaluated=evaluated, metric=metric)
@@ -191,6 +191,7 @@ def _expected(
     reduce = loader.get('reduce_zero_label')
     label_map = getattr(dataset, 'label_map', None) or {}
     unread = unread_form(dataset)
+    metric, _, fills_iscrowd = _coco_metric(dataset, plain, split)
     reads_as = 'semantic' if package != 'mmdet' else ''
     return Expectations(
         split=name,
@@ -210,7 +211,8 @@ def _expected(
         ignore_locations=locations,
         heads=heads,
         filter_cfg=_filter_cfg(dataset),
-        coco_metric=_coco_metric(dataset, plain, split)[0],
+        coco_metric=metric,
+        fills_iscrowd=fills_iscrowd,
         loads_masks=bool(loader.get('with_mask')),
         loader_backend=loader.get('imdecode_backend')
         or ('pillow' if task == reads_as else 'cv2'),
@@ -285,18 +287,22 @@ def _filter_cfg(dataset: Any) -> dict[str, int]:
     return {name: given[name] for name in names if given.get(name)}
 
 
-def _coco_metric(dataset: Any, plain: Mapping, split: str) -> tuple[str, str]:
+def _coco_metric(
+    dataset: Any, plain: Mapping, split: str
+) -> tuple[str, str, bool]:
     """Location of the metric that has pycocotools read a file, if any.
 
-    And that file, if it is another one than that of the data set.
+    Its file, if it is another one than that of the data set, and whether the
+    metric is mmext's, which sets a missing ``iscrowd`` to 0.
     """
     section = f'{split}_evaluator'
     own = os.path.abspath(getattr(dataset, 'ann_file', '') or '')
     for path, node in walk_dicts(plain.get(section), (section,)):
         file = str(node.get('ann_file') or '')
         if file and 'type' in node and _name(node).endswith('CocoMetric'):
-            return join_key(path), '' if os.path.abspath(file) == own else file
-    return '', ''
+            other = '' if os.path.abspath(file) == own else file
+            return join_key(path), other, 'mmext.' in str(node['type'])
+    return '', '', False
 
 
 def _of_files(dataset: Any, expected: Expectations) -> SplitSource:
