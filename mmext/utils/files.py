@@ -1,5 +1,9 @@
-"""Outputs: tried before the work begins, then written whole or not at all.
+"""Input files that can be read to an end, and outputs written whole.
 
+:func:`open_regular` opens inputs: no named pipe, socket or device, which may
+block or never end.
+
+Outputs are tried before the work begins, then written whole or not at all.
 Regular files appear by a rename (:func:`atomic_path`). Standard output (``-``)
 and what is no regular file, such as ``/dev/null`` or a pipe, are written to as
 such and never replaced. :func:`prepare_outputs` is for tools: it tries every
@@ -15,12 +19,60 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
+# Each kind of file that is not regular: its test, and its name in messages.
+_KINDS = (
+    (stat.S_ISDIR, 'a folder'),
+    (stat.S_ISFIFO, 'a named pipe (FIFO)'),
+    (stat.S_ISSOCK, 'a socket'),
+    (stat.S_ISCHR, 'a character device'),
+    (stat.S_ISBLK, 'a block device'),
+)
 _STDOUT = '-'
 # Bytes of a file name that are left for the temporary one.
 _STEM_BYTES = 200
 # Its descriptor, which is another one while prints go to standard error.
 _stdout = 1
+
+
+def open_regular(path: str | Path) -> BinaryIO:
+    """Open a file for reading, in binary mode, if it is a regular file.
+
+    A symbolic link is followed. The call never blocks: opening a named pipe
+    would wait for a writer, and ``/dev/zero`` has no end. The kind of the
+    file is checked before it is opened, as opening alone may act on a device,
+    and again on the open file, which may be another one by then.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        IsADirectoryError: If it is a folder.
+        OSError: If it is another kind of file, or cannot be opened.
+    """
+    return open(path, 'rb', opener=_regular_descriptor)
+
+
+def _regular_descriptor(path: str, flags: int) -> int:
+    _require_regular(path, os.stat(path))
+    descriptor = os.open(path, flags | os.O_NONBLOCK)
+    try:
+        _require_regular(path, os.fstat(descriptor))
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _require_regular(path: str, state: os.stat_result) -> None:
+    if stat.S_ISREG(state.st_mode):
+        return
+    names = (name for is_kind, name in _KINDS if is_kind(state.st_mode))
+    kind = next(names, 'a special file')
+    error = IsADirectoryError if stat.S_ISDIR(state.st_mode) else OSError
+    raise error(
+        f'{str(path)!r} must be a regular file, got {kind}; replace it with '
+        'the file itself, or remove it'
+    )
 
 
 def is_stream(path: str | Path) -> bool:

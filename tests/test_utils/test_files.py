@@ -1,10 +1,12 @@
 """Files appear whole or not at all."""
 
 import os
+import socket
+from pathlib import Path
 
 import pytest
 
-from mmext.utils.files import atomic_path, new_tree
+from mmext.utils.files import atomic_path, new_tree, open_regular
 
 
 def test_replaces_and_leaves_nothing_else(tmp_path):
@@ -72,3 +74,46 @@ def test_new_tree_after_an_error(tmp_path):
     with pytest.raises(KeyError, match='stop'):
         write()
     assert os.listdir(tmp_path) == []
+
+
+def special_files(folder):
+    """Name of the kind and path, for files that may block or never end."""
+    os.mkfifo(folder / 'pipe.png')
+    (folder / 'zero.png').symlink_to('/dev/zero')
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(folder / 'socket.png'))
+    return {
+        'a named pipe (FIFO)': folder / 'pipe.png',
+        'a character device': folder / 'zero.png',
+        'a socket': folder / 'socket.png',
+    }
+
+
+def test_opens_regular_files_only(tmp_path, monkeypatch):
+    (tmp_path / 'file').write_bytes(b'content')
+    (tmp_path / 'link').symlink_to('file')
+    for name in ('file', 'link'):
+        with open_regular(tmp_path / name) as file:
+            assert file.read() == b'content'
+    monkeypatch.chdir(tmp_path)  # The name of a socket has 107 bytes.
+    for kind, path in special_files(Path()).items():
+        with pytest.raises(OSError, match='must be a regular file') as error:
+            open_regular(path)
+        assert repr(str(path)) in str(error.value)
+        assert f'got {kind};' in str(error.value)
+    with pytest.raises(IsADirectoryError, match='got a folder'):
+        open_regular(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        open_regular(tmp_path / 'none')
+
+
+def test_a_file_exchanged_for_a_pipe_does_not_block(tmp_path, monkeypatch):
+    path = tmp_path / 'file'
+    path.write_bytes(b'content')
+    before = os.stat(path)
+    path.unlink()
+    os.mkfifo(path)
+    # The check before opening sees the file, and the open gets the pipe.
+    monkeypatch.setattr(os, 'stat', lambda path: before)
+    with pytest.raises(OSError, match='got a named pipe'):
+        open_regular(path)
