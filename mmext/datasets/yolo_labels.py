@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 import yaml
 
+from ..utils.files import load_yaml, open_regular
+
 PICTURE_SUFFIXES = (
     *('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp'),
 )
@@ -221,7 +223,8 @@ def yolo_pictures(source: str, folder: str = '') -> list[str]:
             'the pictures of a split must be a folder or a text file with '
             f'their paths, got {source!r}'
         )
-    lines = Path(source).read_text(encoding='utf-8').splitlines()
+    with open_regular(source, 'utf-8') as file:
+        lines = file.read().splitlines()
     parent = os.path.dirname(source)
     pictures = []
     for line in filter(None, map(str.strip, lines)):
@@ -310,8 +313,8 @@ def _bare_data(root: Path, classes: tuple[str, ...]) -> YoloData:
     for name in ('classes.txt', 'labels/classes.txt', *darknet):
         file = root / name
         if not classes and file.is_file():
-            lines = file.read_text(encoding='utf-8').splitlines()
-            classes = tuple(line.strip() for line in lines if line.strip())
+            with open_regular(file, 'utf-8') as lines:
+                classes = tuple(filter(None, map(str.strip, lines)))
     if not classes:
         raise ValueError(
             f'the classes of {root} must have names, got neither data.yaml '
@@ -323,17 +326,9 @@ def _bare_data(root: Path, classes: tuple[str, ...]) -> YoloData:
 
 def _read_yaml(path: Path) -> Mapping:
     try:
-        text = path.read_text(encoding='utf-8')
-        for event in yaml.parse(text, Loader=yaml.SafeLoader):
-            if isinstance(event, yaml.AliasEvent):
-                # Ten lists of nine of them each are a thousand million items.
-                raise ValueError(
-                    f'{path} must be YAML without aliases, got '
-                    f'*{event.anchor} in line {event.start_mark.line + 1}; '
-                    'write out what it stands for'
-                )
-        content = yaml.safe_load(text)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        with open_regular(path) as file:
+            content = load_yaml(file.read())
+    except (yaml.YAMLError, ValueError) as error:
         text = ' '.join(str(error).split())
         raise ValueError(f'{path} must be YAML: {text}') from error
     return content if isinstance(content, Mapping) else {}

@@ -1,7 +1,7 @@
 """Input files that can be read to an end, and outputs written whole.
 
 :func:`open_regular` opens inputs: no named pipe, socket or device, which may
-block or never end.
+block or never end. :func:`load_yaml` reads YAML within limits.
 
 Outputs are tried before the work begins, then written whole or not at all.
 Regular files appear by a rename (:func:`atomic_path`). Standard output (``-``)
@@ -19,7 +19,9 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, Any
+
+import yaml
 
 # Each kind of file that is not regular: its test, and its name in messages.
 _KINDS = (
@@ -29,6 +31,11 @@ _KINDS = (
     (stat.S_ISCHR, 'a character device'),
     (stat.S_ISBLK, 'a block device'),
 )
+# Levels of nesting of a YAML text, and values that all its aliases stand for.
+_YAML_LEVELS = 100
+_YAML_ALIASED = 100_000
+# The parser of libyaml, ten times as fast, if PyYAML was built with it.
+_SafeLoader = getattr(yaml, 'CSafeLoader', yaml.SafeLoader)
 _STDOUT = '-'
 # Bytes of a file name that are left for the temporary one.
 _STEM_BYTES = 200
@@ -36,20 +43,25 @@ _STEM_BYTES = 200
 _stdout = 1
 
 
-def open_regular(path: str | Path) -> BinaryIO:
-    """Open a file for reading, in binary mode, if it is a regular file.
+def open_regular(path: str | Path, encoding: str | None = None) -> IO:
+    """Open a file for reading if it is a regular file.
 
     A symbolic link is followed. The call never blocks: opening a named pipe
     would wait for a writer, and ``/dev/zero`` has no end. The kind of the
     file is checked before it is opened, as opening alone may act on a device,
     and again on the open file, which may be another one by then.
 
+    Args:
+        path: Path of the file.
+        encoding: Encoding of a text file; None opens it in binary mode.
+
     Raises:
         FileNotFoundError: If there is no such file.
         IsADirectoryError: If it is a folder.
         OSError: If it is another kind of file, or cannot be opened.
     """
-    return open(path, 'rb', opener=_regular_descriptor)
+    mode = 'rb' if encoding is None else 'r'
+    return open(path, mode, encoding=encoding, opener=_regular_descriptor)
 
 
 def _regular_descriptor(path: str, flags: int) -> int:
@@ -73,6 +85,79 @@ def _require_regular(path: str, state: os.stat_result) -> None:
         f'{str(path)!r} must be a regular file, got {kind}; replace it with '
         'the file itself, or remove it'
     )
+
+
+def load_yaml(text: str | bytes, loader: Any = _SafeLoader) -> Any:
+    """Read a YAML text, if its size is about the size of its values.
+
+    Time and memory are bounded by the length of the text: deep nesting takes
+    quadratic time, and ten lines of aliases can stand for 1,000,000,000
+    values. Nothing is built before both are checked.
+
+    Args:
+        text: One YAML document; bytes in UTF-8 or UTF-16.
+        loader: Class of PyYAML that builds the values.
+
+    Raises:
+        yaml.YAMLError: If the text is not YAML, or has a tag that ``loader``
+            does not know.
+        ValueError: If it is nested too deep, if its aliases stand for too
+            many values, or if a value does not fit its tag. The message names
+            no file.
+    """
+    _check_yaml_size(text, loader)
+    try:
+        return yaml.load(text, Loader=loader)
+    except (AttributeError, KeyError, OverflowError) as error:
+        # PyYAML raises these for values such as `!!bool x`.
+        raise ValueError(f'a value does not fit its tag ({error})') from error
+
+
+def _check_yaml_size(text: str | bytes, loader: Any) -> None:
+    """Raise ValueError for deep nesting, and for aliases of many values.
+
+    The parser yields events while it reads, so that such a text is not read
+    to its end.
+    """
+    # Number of values, and of levels, of each anchor.
+    sizes: dict[str | None, tuple[int, int]] = {}
+    # Anchor, values and levels of each open collection, innermost last.
+    open_: list[tuple[str | None, int, int]] = [(None, 0, 0)]
+    aliased = 0
+    for event in yaml.parse(text, Loader=loader):
+        values, levels = 1, 0
+        if isinstance(event, yaml.CollectionStartEvent):
+            open_.append((event.anchor, 1, 1))
+            values = 0
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, values, levels = open_.pop()
+            sizes[anchor] = values, levels
+        elif isinstance(event, yaml.AliasEvent):
+            if any(anchor == event.anchor for anchor, *_ in open_):
+                raise ValueError(
+                    f'*{event.anchor} {_line(event)} contains itself'
+                )
+            # PyYAML reports an anchor that is not defined.
+            values, levels = sizes.get(event.anchor, (1, 0))
+            aliased += values
+        elif isinstance(event, yaml.ScalarEvent):
+            sizes[event.anchor] = values, levels
+        anchor, own, below = open_[-1]
+        open_[-1] = anchor, own + values, max(below, levels + 1)
+        if len(open_) - 1 + levels > _YAML_LEVELS:
+            raise ValueError(
+                f'it is nested more than {_YAML_LEVELS} levels deep '
+                f'{_line(event)}'
+            )
+        if aliased > _YAML_ALIASED:
+            raise ValueError(
+                f'its aliases stand for more than {_YAML_ALIASED:,} values '
+                f'{_line(event)}; write out what they stand for'
+            )
+
+
+def _line(event: yaml.Event) -> str:
+    return f'in line {event.start_mark.line + 1}'
 
 
 def is_stream(path: str | Path) -> bool:

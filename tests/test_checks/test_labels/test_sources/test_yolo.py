@@ -113,8 +113,14 @@ def test_of_poses_the_boxes_are_read(root, tmp_path):
                 ]
                 + ['train: *a10']
             ),
-            'data.yaml must be YAML without aliases, got *a0 in line',
+            'data.yaml must be YAML: its aliases stand for more than 100,000 ',
         ),
+        ('x: &x [*x]', 'data.yaml must be YAML: *x in line'),
+        *(
+            (f'x:\n  {start * 20_000}', 'nested more than 100 levels deep in')
+            for start in ('[', '{x: ', '- ', '? ')
+        ),
+        ('x: !!bool x', 'data.yaml must be YAML: a value does not fit'),
         ('kpt_shape: 17', 'such as [17, 3], got 17'),
     ],
 )
