@@ -39,7 +39,7 @@ from ..checks.config import (
     walk_dicts,
 )
 from ..utils.draw import class_palette
-from ..utils.files import atomic_path
+from ..utils.files import atomic_path, open_regular
 from ..utils.training import rate_factor
 from .data_folders import DataFolder, DataSplit, find_data, make_val_split
 
@@ -529,8 +529,9 @@ def _set_masks(
     train, sizes = data.splits['train'], []
     folder = data.root / train.dataset['data_prefix']['img_path']
     for name in train.names[:_SAMPLED]:
-        with Image.open(folder / f'{name}{train.dataset["img_suffix"]}') as im:
-            sizes.append(im.size)
+        path = folder / f'{name}{train.dataset["img_suffix"]}'
+        with open_regular(path) as file, Image.open(file) as image:
+            sizes.append(image.size)
     width, height = (int(median(sides)) for sides in zip(*sizes))
     for split in data.splits:
         steps, leaf = _leaf(base, split)

@@ -18,7 +18,7 @@ from torch import nn
 from ..models import MAE, MultiTaskModel
 from ..utils.cli import progress_bar
 from ..utils.draw import side_by_side, tile_sheet, write_picture
-from ..utils.files import atomic_path
+from ..utils.files import atomic_path, open_regular
 from .drawing import GroundTruth, draw_frame, draw_prediction
 from .infer import (
     Detections,
@@ -50,6 +50,13 @@ class Video:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        try:
+            # OpenCV would wait for the writer of a named pipe.
+            open_regular(path).close()
+        except OSError as error:
+            raise UnreadableImageError(f'video cannot be read: {error}') from (
+                error
+            )
         self._capture = cv2.VideoCapture(str(path))
         if not self._capture.isOpened():
             raise UnreadableImageError(

@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from ....utils.files import new_tree
+from ....utils.files import new_tree, open_regular
 from ...findings import Finding, Rule, Severity
 from ..check import annotated, sample_facts
 from ..expectations import INDEX_MODES, SplitSource, loaded_values
@@ -284,7 +284,8 @@ class _Split:
         self._put(path, content, FixedFile(content=content))
 
     def _read(self, path: str) -> bytes:
-        return Path(path).read_bytes()
+        with open_regular(path) as file:
+            return file.read()
 
     def _put(self, path: str, old: bytes, new: FixedFile) -> bytes:
         return self._files.put(self._expected.split, path, old, new)
