@@ -308,6 +308,29 @@ def test_no_star_imports_and_no_swallowed_errors():
     assert not bad, '\n'.join(bad)
 
 
+# Files whose prints hold no text of data.
+PRINTING = {
+    *('mmext/__main__.py', 'mmext/checks/preflight/run.py'),
+    *('mmext/evaluation/box_metrics.py', 'mmext/utils/printing.py'),
+    'tools/_torchrun.py',
+}
+
+
+def test_texts_of_data_are_printed_by_say():
+    """A terminal obeys what a class name may hold."""
+    bad = [
+        f'{path}:{node.lineno}'
+        for path in [*MODULES, *files('tools', '*.py')]
+        if 'benchmarks' not in path.parts
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == 'print'
+        and str(path) not in PRINTING
+    ]
+    assert not bad, f'use say of mmext.utils.printing: {bad}'
+
+
 def test_no_path_of_one_machine():
     texts = [
         path

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import mmext.utils.quiet_hosts  # noqa: F401  (first: it is quiet then)
 from mmext.utils.cli import ToolParser, convert_file, run_tool
+from mmext.utils.printing import say
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -47,7 +48,7 @@ def convert(args: argparse.Namespace) -> None:
         trust=args.trust_checkpoint,
         overwrite=args.overwrite,
     )
-    print(f'Written to {args.target}: {count} tensors, {renamed} renamed')
+    say(f'Written to {args.target}: {count} tensors, {renamed} renamed')
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import mmext.utils.quiet_hosts  # noqa: F401  (first: it is quiet then)
 from mmext.utils.cli import ToolParser, convert_file, run_tool
+from mmext.utils.printing import say
 
 # As mmext.models.mae.LAYOUTS has them, which loads torch.
 LAYOUTS = ('mmext', 'mmpretrain', 'original', 'timm', 'mmseg', 'vitdet')
@@ -64,13 +65,13 @@ def convert(args: argparse.Namespace) -> None:
         trust=args.trust_checkpoint,
         overwrite=args.overwrite,
     )
-    print(f'Written to {args.target}: {len(result.state_dict)} tensors')
+    say(f'Written to {args.target}: {len(result.state_dict)} tensors')
     for what, names in (
         ('Left out', result.left_out),
         ('Stay as the model initialises them', result.initial),
     ):
         if names:
-            print(f'{what}: {", ".join(names)}')
+            say(f'{what}: {", ".join(names)}')
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -7,7 +7,6 @@ it is compared with the model at three sizes, one and three pictures at once.
 """
 
 import argparse
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ from mmext.utils.cli import (
     run_tool,
 )
 from mmext.utils.files import check_outputs
+from mmext.utils.printing import say
 
 if TYPE_CHECKING:
     from mmext.apis import ExportReport
@@ -79,10 +79,10 @@ def print_report(report: 'ExportReport') -> None:
         f'{name} differ by {value:.1e}{" px" * (name == "boxes")} at most'
         for name, value in report.worst().items()
     )
-    print(f'{report.path}: {", ".join(report.outputs)}')
-    print(f'checked at {len(report.checks)} shapes: {worst}')
+    say(f'{report.path}: {", ".join(report.outputs)}')
+    say(f'checked at {len(report.checks)} shapes: {worst}')
     for what in report.left_out:
-        print(
+        say(
             'left out, apply it as mmext.apis.run_onnx does if you want it: '
             f'{what}'
         )
@@ -97,10 +97,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         report = report_errors(parser, export, args)
     except ExportError as error:
-        print(f'{parser.prog}: error: {error}', file=sys.stderr)
+        say(f'{parser.prog}: error: {error}', error=True)
         return 1
     except KeyboardInterrupt:
-        print('stopped; no file was written', file=sys.stderr)
+        say('stopped; no file was written', error=True)
         return 130
     print_report(report)
     return 0

@@ -10,7 +10,6 @@ frame rate. Input files are never changed.
 
 import argparse
 import os
-import sys
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -25,6 +24,7 @@ from mmext.utils.cli import (
     run_tool,
 )
 from mmext.utils.files import check_outputs, prepare_outputs
+from mmext.utils.printing import say
 
 if TYPE_CHECKING:
     from mmext.apis import InferReport
@@ -141,18 +141,18 @@ def print_report(report: 'InferReport') -> None:
     if report.num_objects is not None:
         result = f'{report.num_objects} objects in '
     videos = f' and {len(report.videos)} videos' if report.videos else ''
-    print(
+    say(
         f'{result}{len(report.pictures)} images{videos}; '
         f'predictions in {report.json_path}'
     )
     if report.pictures:
-        print(f'pictures: {report.pictures[0]} ...')
+        say(f'pictures: {report.pictures[0]} ...')
     if report.videos:
-        print(f'videos: {report.videos[0]} ...')
+        say(f'videos: {report.videos[0]} ...')
     if report.sheet:
-        print(f'all pictures on one sheet: {report.sheet}')
+        say(f'all pictures on one sheet: {report.sheet}')
     for _, reason in report.failed:
-        print(f'error: {reason}', file=sys.stderr)
+        say(f'error: {reason}', error=True)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -198,7 +198,7 @@ def infer(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:
     except (ValueError, OSError) as error:
         parser.exit(2, f'{parser.prog}: error: {error}\n')
     except KeyboardInterrupt:
-        print('stopped; the pictures drawn so far stay', file=sys.stderr)
+        say('stopped; the pictures drawn so far stay', error=True)
         return 130
     print_report(report)
     return 1 if report.failed else 0

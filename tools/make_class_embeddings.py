@@ -9,7 +9,6 @@ to be converted first.
 """
 
 import argparse
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,7 @@ from rich.console import Console
 import mmext.utils.quiet_hosts  # (first: it is quiet then)
 from mmext.utils.cli import ToolParser, report_errors, run_tool
 from mmext.utils.files import check_outputs
+from mmext.utils.printing import printable, say
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -173,16 +173,16 @@ def print_report(
         'file': out,
     }
     for key, value in rows.items():
-        table.add_row(key, value)
+        table.add_row(key, printable(value))
     console = Console(markup=False, highlight=False, emoji=False)
     console.print(table)
     if closest is not None and closest[2] > SIMILAR_COSINE:
-        print(
+        say(
             f'warning: {classes[closest[0]]!r} and {classes[closest[1]]!r} '
             f'have a cosine of {closest[2]:.4f}, above {SIMILAR_COSINE}; a '
             'classifier can hardly tell them apart: use other names, other '
             'templates or another model',
-            file=sys.stderr,
+            error=True,
         )
 
 
@@ -193,7 +193,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         classes, embeddings, info = report_errors(parser, make, args)
     except KeyboardInterrupt:
-        print(f'stopped; {args.out} is as it was', file=sys.stderr)
+        say(f'stopped; {args.out} is as it was', error=True)
         return 130
     print_report(classes, embeddings, info, args.out)
     return 0

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import mmext.utils.quiet_hosts  # noqa: F401  (first: it is quiet then)
 from mmext.utils.cli import ToolParser, generate_dataset, run_tool
+from mmext.utils.printing import say
 
 if TYPE_CHECKING:
     from mmext.datasets import ScenesSpec
@@ -90,8 +91,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     code = generate_dataset(parser, args, write, '{} scenes'.format)
     if not code:
-        print(f'Classes: {", ".join(SCENE_CLASSES)}')
-        print(f'Written to {args.out}; in a config: data_root = {args.out!r}')
+        say(f'Classes: {", ".join(SCENE_CLASSES)}')
+        say(f'Written to {args.out}; in a config: data_root = {args.out!r}')
     return code
 
 

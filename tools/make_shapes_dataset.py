@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import mmext.utils.quiet_hosts  # noqa: F401  (first: it is quiet then)
 from mmext.datasets import SHAPE_CLASSES, ShapesSpec, write_shapes_dataset
 from mmext.utils.cli import ToolParser, generate_dataset, run_tool
+from mmext.utils.printing import say
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -105,7 +106,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     code = generate_dataset(parser, args, write, describe)
     if not code:
-        print(f'Written to {args.out}; in a config: data_root = {args.out!r}')
+        say(f'Written to {args.out}; in a config: data_root = {args.out!r}')
     return code
 
 

@@ -24,6 +24,7 @@ from mmext.utils.cli import (
     run_tool,
     tool_command,
 )
+from mmext.utils.printing import say
 from mmext.utils.quiet_hosts import defer_imports
 
 
@@ -126,7 +127,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from mmext.apis import new_config
 
     made = report_errors(parser, partial(new_config, **args))
-    print(made.summary())
+    say(made.summary())
     code = 0
     if not no_check:
         check = partial(_check, str(made.path), [*made.data.splits], environ)
@@ -134,7 +135,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     command = f'{tool_command("train")} {quote(str(made.path))}'
     if args['num_gpus'] > 1:
         command += f' --nproc {args["num_gpus"]}'
-    print(f'\nNext: {"mend the errors, then " * bool(code)}{command}')
+    say(f'\nNext: {"mend the errors, then " * bool(code)}{command}')
     return code
 
 

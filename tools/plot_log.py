@@ -5,13 +5,13 @@ curve; where two runs logged the same iteration, the newest wins.
 """
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import mmext.utils.quiet_hosts  # noqa: F401  (first: it is quiet then)
 from mmext.utils.cli import ToolParser, report_errors, run_tool
 from mmext.utils.files import check_outputs
+from mmext.utils.printing import say
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -36,8 +36,8 @@ def draw(args: argparse.Namespace) -> int:
     check_outputs({'--out': out})
     log = plot_log(args.work_dir, out)
     for note in log.notes:
-        print(f'note: {note}', file=sys.stderr)
-    print(f'losses, learning rate and validation: {out}')
+        say(f'note: {note}', error=True)
+    say(f'losses, learning rate and validation: {out}')
     return 0
 
 

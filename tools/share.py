@@ -25,6 +25,7 @@ from mmext.utils.cli import (
     tool_command,
 )
 from mmext.utils.files import check_outputs
+from mmext.utils.printing import say
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -85,7 +86,7 @@ def share(args: argparse.Namespace, report: Path) -> Config | None:
             ) from error
         test.load_from = args.folder
     share_model(cfg, loaded, args.checkpoint, args.folder, trust)
-    print(f'{args.folder}: model.safetensors, config.json, README.md')
+    say(f'{args.folder}: model.safetensors, config.json, README.md')
     return test
 
 
@@ -102,9 +103,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         from mmext.apis.pretrained import add_figures
 
         add_figures(args.folder, run_test(test, report=str(report)))
-        print(f'{report}: report.html, report.json')
+        say(f'{report}: report.html, report.json')
     words = ['--checkpoint', args.folder, '--out', f'{args.folder}_pictures']
-    print(f'\nNext: {tool_command("infer")} PICTURES {join(words)}')
+    say(f'\nNext: {tool_command("infer")} PICTURES {join(words)}')
     return 0
 
 

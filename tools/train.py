@@ -23,6 +23,7 @@ from mmext.utils.cli import (
     start_processes,
     tool_command,
 )
+from mmext.utils.printing import say
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -96,7 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         words = [str(checkpoint), str(checkpoint.parent / 'shared')]
         if cfg.get('test_dataloader') is None:
             words.append('--no-test')
-        print(f'\nNext: {tool_command("share")} {join(words)}')
+        say(f'\nNext: {tool_command("share")} {join(words)}')
     return 0
 
 

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from ..utils.files import atomic_path
+from ..utils.files import atomic_path, open_regular
 
 _FOLDERS = ('', 'vis_data/', '*/vis_data/')
 _NOT_SCALARS = frozenset({'iter', 'epoch', 'step'})
@@ -34,7 +34,8 @@ class ScalarLog:
 def _parse_file(path: Path) -> tuple[list[dict], list[str]]:
     """Records of one file, and a note when its last line is cut off."""
     records, notes = [], []
-    lines = path.read_text(encoding='utf-8', errors='replace').split('\n')
+    with open_regular(path) as file:
+        lines = file.read().decode('utf-8', 'replace').split('\n')
     while lines and not lines[-1].strip():
         lines.pop()
     for number, line in enumerate(lines, 1):

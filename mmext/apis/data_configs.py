@@ -39,7 +39,8 @@ from ..checks.config import (
     walk_dicts,
 )
 from ..utils.draw import class_palette
-from ..utils.files import atomic_path
+from ..utils.files import atomic_path, open_regular
+from ..utils.printing import printable, printable_name, readable
 from ..utils.training import rate_factor
 from .data_folders import DataFolder, DataSplit, find_data, make_val_split
 
@@ -80,11 +81,11 @@ class NewConfig:
         lines = [
             f'{data.root}: {data.form}, {counts}',
             f'{len(data.classes)} classes: '
-            + textwrap.shorten(', '.join(data.classes), 200),
+            + textwrap.shorten(printable(', '.join(data.classes)), 200),
             *data.notes,
             *(f'written: {path}' for path in (*self.lists, self.path)),
         ]
-        return '\n'.join(lines)
+        return '\n'.join(map(printable_name, lines))
 
 
 def new_config(
@@ -298,10 +299,22 @@ def _make_lists(
         if data.form == 'coco':
             content = _coco_part(data, part)
         else:
-            content = ''.join(f'{name}\n' for name in part.names).encode()
+            content = _list_of(part.names)
         lists[path] = content
         part.dataset['ann_file'] = _from_root(data, path)
     return lists
+
+
+def _list_of(names: Sequence[str]) -> bytes:
+    """A text file of names; ValueError if one would be read as another."""
+    for name in names:
+        if [name.strip()] != name.splitlines() or readable(name) != name:
+            raise ValueError(
+                'a split is written as a list with a file name a line, which '
+                f'{name!r} cannot be: it is not UTF-8, holds a line break, or '
+                'begins or ends with a space; rename the file'
+            )
+    return ''.join(f'{name}\n' for name in names).encode()
 
 
 def _from_root(data: DataFolder, path: Path) -> str:
@@ -529,8 +542,9 @@ def _set_masks(
     train, sizes = data.splits['train'], []
     folder = data.root / train.dataset['data_prefix']['img_path']
     for name in train.names[:_SAMPLED]:
-        with Image.open(folder / f'{name}{train.dataset["img_suffix"]}') as im:
-            sizes.append(im.size)
+        path = folder / f'{name}{train.dataset["img_suffix"]}'
+        with open_regular(path) as file, Image.open(file) as image:
+            sizes.append(image.size)
     width, height = (int(median(sides)) for sides in zip(*sizes))
     for split in data.splits:
         steps, leaf = _leaf(base, split)

@@ -29,6 +29,7 @@ from ..checks.labels.sources import (
     read_voc_list,
 )
 from ..datasets import PICTURE_SUFFIXES, find_yolo_data, yolo_pictures
+from ..utils.files import open_regular
 
 SPLITS = ('train', 'val', 'test')
 Tree = dict[str, list[str]]
@@ -233,7 +234,7 @@ def _read_coco(path: Path) -> CocoFile | None:
 
     What is wrong with its boxes is for the label check to say.
     """
-    with path.open('rb') as file:
+    with open_regular(path) as file:
         if holds_key(file):
             return None
         file.seek(0)
@@ -282,7 +283,7 @@ def _find_coco(
             )
         file = files[names[0]]
         folder = _folder_of_images(root, tree, names[0], file)
-        with (root / names[0]).open('rb') as text:
+        with open_regular(root / names[0]) as text:
             named = holds_key(text, 'file_name')
         parts[split] = DataSplit(
             [*file.images.file_name],
@@ -368,8 +369,7 @@ def _find_voc(
         folder
         for folder, names in tree.items()
         for name in _with_suffix(names, '.xml')[:1]
-        # That is CVAT's own form.
-        if b'<annotations>' not in (root / folder / name).read_bytes()
+        if not _is_cvat(root / folder / name)
     ]
     if not folders:
         return None
@@ -396,6 +396,12 @@ def _find_voc(
         data.splits[split] = DataSplit(names, dataset, whole=bool(lists))
     data.classes = classes or _voc_classes(data)
     return data
+
+
+def _is_cvat(path: Path) -> bool:
+    """Whether an XML file is in the format of CVAT."""
+    with open_regular(path) as file:
+        return b'<annotations>' in file.read()
 
 
 def _voc_folders(root: Path, tree: Tree, xml_folder: str) -> dict:
@@ -430,7 +436,8 @@ def _voc_classes(data: DataFolder) -> tuple[str, ...]:
     for split in data.splits.values():
         for stem in split.names:
             path = data.root / split.dataset['ann_subdir'] / f'{stem}.xml'
-            file = read_voc(path.read_bytes())
+            with open_regular(path) as content:
+                file = read_voc(content.read())
             names.update(box.class_name for box in file.boxes)
             # What is wrong with an object is for the label check to say.
             if file.error and not file.errors:
@@ -681,8 +688,8 @@ def _mask_classes(data: DataFolder, no_class: set[int]) -> tuple[str, ...]:
     values: set[int] = set()
     for name in data.splits['train'].names[:_MAX_MASKS]:
         path = folder / f'{name}{train["seg_map_suffix"]}'
-        if path.is_file():
-            with Image.open(path) as mask:
+        if path.exists():
+            with open_regular(path) as file, Image.open(file) as mask:
                 if mask.mode not in ('1', 'L', 'P', 'I', 'I;16'):
                     _refuse_colours(data.root, path, mask)
                 if names:

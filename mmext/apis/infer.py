@@ -23,6 +23,7 @@ from ..datasets import PICTURE_SUFFIXES
 from ..datasets.transforms import PackImages
 from ..models import MAE, MultiTaskModel
 from ..utils.draw import write_picture
+from ..utils.files import open_regular
 from .detector import inference_pipeline
 from .drawing import (
     TaskSample,
@@ -195,7 +196,11 @@ def prepare_image(
             # Of a file that breaks off, cv2 fills the rest with grey. Other
             # kinds and sizes only the pipeline's loader may know.
             others = UnidentifiedImageError, Image.DecompressionBombError
-            with suppress(*others), Image.open(path) as picture:
+            with (
+                open_regular(path) as file,
+                suppress(*others),
+                Image.open(file) as picture,
+            ):
                 picture.load()
             results = transform(results)
         except _LOAD_ERRORS as error:
@@ -499,7 +504,7 @@ def _image_files(paths: Sequence[Path]) -> list[Path]:
         path
         for path in paths
         if path.suffix.lower() in (*IMAGE_SUFFIXES, *VIDEO_SUFFIXES)
-        and path.is_file()
+        and not path.is_dir()
         and not path.name.startswith('.')
     )
 

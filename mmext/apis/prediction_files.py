@@ -18,7 +18,8 @@ from torch import nn
 from ..models import MAE, MultiTaskModel
 from ..utils.cli import progress_bar
 from ..utils.draw import side_by_side, tile_sheet, write_picture
-from ..utils.files import atomic_path
+from ..utils.files import atomic_path, open_regular
+from ..utils.printing import printable_json, printable_name
 from .drawing import GroundTruth, draw_frame, draw_prediction
 from .infer import (
     Detections,
@@ -50,6 +51,13 @@ class Video:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        try:
+            # OpenCV would wait for the writer of a named pipe.
+            open_regular(path).close()
+        except OSError as error:
+            raise UnreadableImageError(f'video cannot be read: {error}') from (
+                error
+            )
         self._capture = cv2.VideoCapture(str(path))
         if not self._capture.isOpened():
             raise UnreadableImageError(
@@ -173,7 +181,7 @@ class InferReport:
 def track(items: Iterable[T], total: int, text: str) -> Iterator[T]:
     """Pass items on, and show how many are done and how long it will take."""
     with progress_bar() as bar:
-        task = bar.add_task(text, total=total)
+        task = bar.add_task(printable_name(text), total=total)
         yield from bar.track(items, total, task_id=task)
         # Items that were left out on the way are done, too.
         bar.update(task, completed=total)
@@ -427,6 +435,7 @@ def infer_to_folder(
     if films:
         content['videos'] = films
     text = json.dumps(content, ensure_ascii=False, allow_nan=False)
+    text = printable_json(text)
     with atomic_path(json_path) as temporary:
         temporary.write_text(text + '\n', encoding='utf-8')
     all_rows = [*rows, *(row for film in films for row in film['frames'])]

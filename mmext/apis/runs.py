@@ -30,6 +30,7 @@ from ..engine import GracefulExit, close_process_group, resolve_device
 from ..engine.distributed import current_watch
 from ..utils.files import atomic_path, check_outputs
 from ..utils.launcher_env import read_launcher_env
+from ..utils.printing import printable
 from ..utils.safe_load import careful_readers, is_pretrained
 from ..utils.tensors import has_bfloat16
 from .views import wrap_test
@@ -262,7 +263,7 @@ def has_errors(cfg: Config) -> bool:
     if not good and rank:
         # The first one says it before the launcher ends them all.
         time.sleep(_HEAD_START)
-        sys.stderr.write(text.getvalue())
+        sys.stderr.write(printable(text.getvalue()))
     return not good
 
 

@@ -8,6 +8,7 @@ from mmdet.datasets.base_det_dataset import BaseDetDataset
 from PIL import Image
 
 from ..registry import DATASETS
+from ..utils.files import open_regular
 from .box_limits import MIN_SIZE, is_finite
 from .yolo_labels import read_yolo_labels, yolo_label_path, yolo_pictures
 
@@ -132,7 +133,7 @@ class YOLODataset(BaseDetDataset):
 
 def _size(picture: str) -> tuple[int, int]:
     """Width and height as loaders turn it; no pixel is decoded."""
-    with Image.open(picture) as image:
+    with open_regular(picture) as file, Image.open(file) as image:
         width, height = image.size
         turned = image.getexif().get(_EXIF_ORIENTATION) in _QUARTER_TURNS
     return (height, width) if turned else (width, height)
@@ -141,7 +142,7 @@ def _size(picture: str) -> tuple[int, int]:
 def _text(labels: str) -> str:
     """What a label file holds; nothing where there is none."""
     try:
-        with open(labels, encoding='utf-8') as file:
+        with open_regular(labels, 'utf-8') as file:
             return file.read()
     except FileNotFoundError:
         return ''

@@ -17,6 +17,7 @@ import mmcv
 
 from ..checks.config import walk_datasets
 from ..checks.findings import ErrorCatcher
+from ..utils.files import open_regular
 
 # What can be decoded as a picture, best first; other files go by their key.
 _KINDS = {
@@ -51,11 +52,15 @@ def _fault(path: str, kind: str) -> str:
     """What is wrong with a file, and what to do; empty for nothing."""
     if '://' in path:
         return ''
-    if not Path(path).is_file():
+    try:
+        open_regular(path).close()
+    except FileNotFoundError:
         return (
             'does not exist; put it back, or correct data_root and '
             'data_prefix of the data set'
         )
+    except OSError as error:
+        return f'cannot be opened: {error}'
     if Path(path).stat().st_size == 0:
         return 'is empty; replace it, or remove it from the annotations'
     if kind not in _KINDS.values():

@@ -6,6 +6,7 @@ import os
 import signal
 import sqlite3
 import sys
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -17,6 +18,7 @@ from mmengine.config import Config, DictAction
 
 from .files import check_outputs, prepare_outputs
 from .launcher_env import LAUNCHERS
+from .printing import printable, say
 
 _INPUT_ERRORS = (
     ImportError,
@@ -217,6 +219,10 @@ class ToolParser(argparse.ArgumentParser):
             options.setdefault('prog', tool_command(Path(sys.argv[0]).stem))
         super().__init__(**options)
 
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        """End the tool."""
+        super().exit(status, printable(message or ''))
+
     def error(self, message: str) -> NoReturn:
         """End the tool with exit code 2."""
         text = ' '.join(message.split())
@@ -285,13 +291,13 @@ def generate_dataset(
             task = bar.add_task('Drawing pictures', total=total)
             report = write(lambda: bar.advance(task))
     except (ValueError, OSError) as error:
-        print(f'{parser.prog}: error: {error}', file=sys.stderr)
+        say(f'{parser.prog}: error: {error}', error=True)
         return 1
     except KeyboardInterrupt:
-        print(f'Stopped; {args.out} is as it was.', file=sys.stderr)
+        say(f'Stopped; {args.out} is as it was.', error=True)
         return 130
     for split, content in report.items():
-        print(f'{split}: {describe(content)}')
+        say(f'{split}: {describe(content)}')
     return 0
 
 
@@ -311,9 +317,14 @@ def convert_file(
         try:
             convert(args)
         except (OSError, TypeError, ValueError) as error:
-            print(f'{parser.prog}: error: {error}', file=sys.stderr)
+            say(f'{parser.prog}: error: {error}', error=True)
             return 1
     return 0
+
+
+def _print_traceback(*error: Any) -> None:
+    """Print a traceback, whose message may hold names of data."""
+    say(''.join(traceback.format_exception(*error)).rstrip(), error=True)
 
 
 def run_tool(main: Callable[[], int]) -> NoReturn:
@@ -330,8 +341,9 @@ def run_tool(main: Callable[[], int]) -> NoReturn:
             lenient = io.TextIOWrapper(
                 io.BufferedWriter(raw),
                 encoding=stream.encoding,
-                errors=stream.errors,
+                errors='backslashreplace',
                 line_buffering=stream.line_buffering,
             )
             setattr(sys, name, lenient)
+    sys.excepthook = _print_traceback
     sys.exit(main())

@@ -15,6 +15,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from .files import atomic_path
+from .printing import printable_name
 
 Color = tuple[int, int, int]
 
@@ -39,11 +40,16 @@ def text_size(text: str, size: int) -> tuple[int, int]:
     """Width of a text and height of its line, in pixels."""
     font = _font(size)
     ascent, descent = font.getmetrics()
-    return int(np.ceil(font.getlength(text))), ascent + descent
+    length = font.getlength(printable_name(text))
+    return int(np.ceil(length)), ascent + descent
 
 
 def _shorten(text: str, size: int, width: int) -> str:
-    """The text, or its beginning and an ellipsis, within ``width`` pixels."""
+    """The text, or its beginning and an ellipsis, within ``width`` pixels.
+
+    The result is printable: Pillow fails at some control characters.
+    """
+    text = printable_name(text)
     if text_size(text, size)[0] <= width:
         return text
     while text and text_size(text + '…', size)[0] > width:

@@ -1,7 +1,8 @@
 """Input files that can be read to an end, and outputs written whole.
 
 :func:`open_regular` opens inputs: no named pipe, socket or device, which may
-block or never end. :func:`load_yaml` reads YAML within limits.
+block or never end, and MMEngine's file backend for local files does the same
+once this module is imported. :func:`load_yaml` reads YAML within limits.
 
 Outputs are tried before the work begins, then written whole or not at all.
 Regular files appear by a rename (:func:`atomic_path`). Standard output (``-``)
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import yaml
+from mmengine.fileio import LocalBackend, register_backend
 
 # Each kind of file that is not regular: its test, and its name in messages.
 _KINDS = (
@@ -31,7 +33,7 @@ _KINDS = (
     (stat.S_ISCHR, 'a character device'),
     (stat.S_ISBLK, 'a block device'),
 )
-# Levels of nesting of a YAML text, and values that all its aliases stand for.
+# Limits of a YAML text: levels of nesting, values that its aliases expand to.
 _YAML_LEVELS = 100
 _YAML_ALIASED = 100_000
 # The parser of libyaml, ten times as fast, if PyYAML was built with it.
@@ -87,12 +89,65 @@ def _require_regular(path: str, state: os.stat_result) -> None:
     )
 
 
+@register_backend('local', force=True, prefixes='')
+class RegularFileBackend(LocalBackend):
+    """MMEngine's backend for local files, which opens regular files only.
+
+    Datasets and transforms of MMDetection and MMSegmentation read images,
+    label maps and annotations through it, in data-loader workers too.
+    """
+
+    def get(self, filepath: str | Path) -> bytes:
+        """Read a binary file."""
+        with open_regular(filepath) as file:
+            return file.read()
+
+    def get_text(self, filepath: str | Path, encoding: str = 'utf-8') -> str:
+        """Read a text file."""
+        with open_regular(filepath, encoding) as file:
+            return file.read()
+
+    @contextmanager
+    def get_local_path(self, filepath: str | Path) -> Iterator[str | Path]:
+        """Yield the path itself, for readers that open files by name."""
+        open_regular(filepath).close()
+        yield filepath
+
+    def list_dir_or_file(
+        self,
+        dir_path: str | Path,
+        list_dir: bool = True,
+        list_file: bool = True,
+        suffix: str | tuple[str, ...] | None = None,
+        recursive: bool = False,
+    ) -> Iterator[str]:
+        """Yield names below a folder; OSError for a pipe, socket or device.
+
+        MMEngine leaves such files out of its lists without a message.
+        """
+        folders = [dir_path] if list_file else []
+        for folder in folders:
+            with os.scandir(folder) as entries:
+                others = [entry for entry in entries if not entry.is_file()]
+            for entry in others:
+                wanted = entry.name.endswith(suffix or '')
+                if entry.is_dir():
+                    folders += [entry.path] if recursive else []
+                elif wanted and not entry.name.startswith('.'):
+                    # A link to nothing is left out.
+                    with contextlib.suppress(FileNotFoundError):
+                        _require_regular(entry.path, entry.stat())
+        yield from super().list_dir_or_file(
+            dir_path, list_dir, list_file, suffix, recursive
+        )
+
+
 def load_yaml(text: str | bytes, loader: Any = _SafeLoader) -> Any:
     """Read a YAML text, if its size is about the size of its values.
 
     Time and memory are bounded by the length of the text: deep nesting takes
-    quadratic time, and ten lines of aliases can stand for 1,000,000,000
-    values. Nothing is built before both are checked.
+    quadratic time, and ten lines of aliases can expand to 1,000,000,000
+    values. Both are checked before any value is built.
 
     Args:
         text: One YAML document; bytes in UTF-8 or UTF-16.
@@ -101,9 +156,9 @@ def load_yaml(text: str | bytes, loader: Any = _SafeLoader) -> Any:
     Raises:
         yaml.YAMLError: If the text is not YAML, or has a tag that ``loader``
             does not know.
-        ValueError: If it is nested too deep, if its aliases stand for too
-            many values, or if a value does not fit its tag. The message names
-            no file.
+        ValueError: If it is nested too deep, if its aliases expand to too
+            many values, or if a value does not fit its tag. The message does
+            not name a file.
     """
     _check_yaml_size(text, loader)
     try:
@@ -151,8 +206,8 @@ def _check_yaml_size(text: str | bytes, loader: Any) -> None:
             )
         if aliased > _YAML_ALIASED:
             raise ValueError(
-                f'its aliases stand for more than {_YAML_ALIASED:,} values '
-                f'{_line(event)}; write out what they stand for'
+                f'its aliases expand to more than {_YAML_ALIASED:,} values '
+                f'{_line(event)}; write the values without aliases'
             )
 
 

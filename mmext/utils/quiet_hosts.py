@@ -23,6 +23,8 @@ import mmengine.logging
 from mmengine.logging import logger as log_module
 from mmengine.registry import Registry
 
+from .printing import PrintableRecord, printable
+
 _HOSTS = {
     'albumentations',
     'mmcv',
@@ -58,10 +60,10 @@ def _host_is_imported() -> bool:
     )
 
 
-def _show_others(*args: Any, **kwargs: Any) -> None:
+def _show_others(message: Any, *args: Any, **kwargs: Any) -> None:
     """In place of :func:`warnings.showwarning`."""
     if not _host_is_imported():
-        _show_warning(*args, **kwargs)
+        _show_warning(printable(str(message)), *args, **kwargs)
 
 
 @contextmanager
@@ -100,6 +102,8 @@ def _print_no_debug(
     """In place of MMEngine's, which prints even debug messages."""
     if logger is None and level <= logging.DEBUG:
         return
+    if logger is None:
+        msg = printable(str(msg))
     _print_log(msg, logger, level)
 
 
@@ -109,6 +113,7 @@ def quiet_imports() -> None:
     os.environ.setdefault('NO_ALBUMENTATIONS_UPDATE', '1')
     warnings.showwarning = _show_others
     mmengine.logging.print_log = log_module.print_log = _print_no_debug
+    logging.setLogRecordFactory(PrintableRecord)
 
 
 class _Deferred(ModuleType):

@@ -33,7 +33,7 @@ def stored_paths(store: Path) -> set[str]:
             rows = db.execute('SELECT path FROM facts').fetchall()
     except sqlite3.OperationalError:
         return set()
-    return {path.decode('utf-8', 'surrogateescape') for (path,) in rows}
+    return {path.decode('utf-8', 'surrogatepass') for (path,) in rows}
 
 
 class SlowTool:

@@ -110,13 +110,29 @@ def test_validation_set_with_ground_truth(tool, location, capsys):
     assert 'contact_sheet.png' in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ('name', 'make', 'message'),
+    [
+        ('0.png', lambda path: path.write_bytes(b'no image'), ''),
+        ('0.png', os.mkfifo, 'got a named pipe (FIFO)'),
+        ('0.mp4', os.mkfifo, 'got a named pipe (FIFO)'),
+        (
+            '0.png',
+            lambda path: path.symlink_to('/dev/zero'),
+            'got a character device',
+        ),
+    ],
+)
 def test_damaged_images_are_reported_and_others_finished(
-    tool, location, capsys
+    tool, location, capsys, name, make, message
 ):
-    (location / 'images' / '0.png').write_bytes(b'no image')
+    (location / 'images' / '0.png').unlink()
+    make(location / 'images' / name)
     assert tool.main(arguments(location, location / 'images')) == 1
     assert '1.png' in os.listdir(location / 'out')
-    assert '0.png' in capsys.readouterr().err
+    printed = capsys.readouterr().err
+    assert name in printed
+    assert message in printed
 
 
 @pytest.mark.parametrize(

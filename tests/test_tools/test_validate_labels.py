@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from helpers.label_data import write_pairs
+from helpers.label_sets import clean
 from helpers.toy_ranks import load_tool
 from PIL import Image
 
@@ -194,3 +195,26 @@ def test_one_line_says_why_it_could_not_run(
     (line,) = printed.err.splitlines()
     assert ': error: ' in line
     assert message in line
+
+
+@pytest.mark.parametrize('levels', [900, 20_000])
+@pytest.mark.parametrize('kind', ['coco', 'panoptic', 'openmmlab'])
+def test_deep_annotations(main, kind, levels, tmp_path, capsys):
+    """Python reads about 990 levels, and MMEngine copies about 300."""
+    data = clean(kind, tmp_path / 'data')
+    file = data.root / 'train.json'
+    key = 'data_list' if kind == 'openmmlab' else 'annotations'
+    start, end = file.read_text().split(f'"{key}": [{{', 1)
+    deep = f'"more": {"[" * levels}{"]" * levels}'
+    file.write_text(f'{start}"{key}": [{{{deep}, {end}')
+    is_read = kind != 'openmmlab' and levels < 990
+    for more in ({}, {'fix': tmp_path / 'fixed'}):
+        if more and kind == 'panoptic':
+            continue  # --fix does not repair it.
+        try:
+            code = main(data.argv(**more))
+        except SystemExit as error:
+            code = error.code
+        printed = capsys.readouterr()
+        assert (code == 0) is is_read
+        assert (str(file) in printed.out + printed.err) is not is_read

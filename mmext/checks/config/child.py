@@ -20,6 +20,7 @@ from typing import Any
 from mmengine.config import Config
 
 from ...utils.files import atomic_path
+from ...utils.printing import printable
 from .locations import BASE
 from .walk import Steps, copy_tree, join_key, split_key
 
@@ -347,7 +348,7 @@ class ConfigDraft:
 def _comment(text: str) -> Iterator[str]:
     """Lines of a text as a comment."""
     yield from textwrap.wrap(
-        f'# {text}',
+        f'# {printable(text)}',
         WIDTH,
         subsequent_indent='# ',
         break_long_words=False,

@@ -123,7 +123,7 @@ def _read_weights(weights: Any) -> Any:
             return np.load(weights, allow_pickle=False).tolist()
         if weights.endswith(('.json', '.yaml', '.yml')):
             return load(weights)
-    except (ValueError, YAMLError) as error:
+    except (RecursionError, ValueError, YAMLError) as error:
         raise ValueError(
             f'class_weight must name a file of numbers, {weights!r} cannot be '
             f'read: {error}'

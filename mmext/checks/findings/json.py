@@ -12,7 +12,6 @@ import csv
 import hashlib
 import io
 import os
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import IO, Any, TypeVar
@@ -20,10 +19,9 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
+from ...utils.printing import printable_json, readable
 from ...version import __version__
 from .finding import Finding, Location, Rule, Severity
-
-_SURROGATE = re.compile('[\ud800-\udfff]')
 
 _Record = TypeVar('_Record', bound=msgspec.Struct)
 
@@ -32,21 +30,6 @@ def as_record(finding: Finding, record: type[_Record]) -> _Record:
     """A finding as a record of the fields, or properties, of these names."""
     names = record.__struct_fields__
     return record(**{name: getattr(finding, name) for name in names})
-
-
-def _escaped(match: re.Match) -> str:
-    code = ord(match[0])
-    if 0xDC80 <= code <= 0xDCFF:
-        return f'\\x{code - 0xDC00:02x}'
-    return f'\\u{code:04x}'
-
-
-def readable(text: str) -> str:
-    r"""Text that can be written as UTF-8.
-
-    Names of files are bytes; one that is no UTF-8 is shown as ``\xff``.
-    """
-    return _SURROGATE.sub(_escaped, text)
 
 
 def _all_readable(value: Any) -> Any:
@@ -66,13 +49,14 @@ def to_json_line(value: Any) -> bytes:
     """UTF-8 without a newline.
 
     Numbers that JSON does not have become null, texts are made
-    :func:`readable`.
+    :func:`readable`, and characters that a terminal obeys are escaped.
     """
     try:
-        return msgspec.json.encode(value)
+        content = msgspec.json.encode(value)
     except UnicodeEncodeError:
         builtins = msgspec.to_builtins(value, str_keys=True)
-        return msgspec.json.encode(_all_readable(builtins))
+        content = msgspec.json.encode(_all_readable(builtins))
+    return printable_json(content.decode()).encode()
 
 
 def to_json(value: Any) -> bytes:
@@ -144,7 +128,12 @@ def _artifact(path: str) -> dict[str, str]:
         if name.split(os.sep)[0] == os.pardir:
             base = _ROOT
             name = os.path.abspath(path).lstrip(os.sep)
-    uri = quote(os.fsencode(name.replace(os.sep, '/')))
+    name = name.replace(os.sep, '/')
+    try:
+        uri = quote(os.fsencode(name))
+    except UnicodeEncodeError:
+        # An annotation file can name what no file system can.
+        uri = quote(readable(name))
     return {'uri': uri, 'uriBaseId': base}
 
 

@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ...utils.printing import printable
 from ...version import __version__
 from .finding import Severity
-from .json import readable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -103,7 +103,7 @@ def render(package: str, template: str, **data: Any) -> bytes:
         version=__version__,
         **data,
     )
-    return readable(text).encode()
+    return printable(text).encode()
 
 
 def data_uri(picture: 'np.ndarray') -> str:

@@ -13,11 +13,12 @@ from collections.abc import Iterable
 
 from rich.cells import cell_len
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from ...utils.printing import printable, printable_name
 from .finding import Location, Rule, Severity
-from .json import readable
 from .page import plural
 
 _COLOURS = {
@@ -25,10 +26,6 @@ _COLOURS = {
     Severity.WARNING: 'bold yellow',
     Severity.INFO: 'bold cyan',
 }
-# What a terminal obeys; of a file's name, too.
-_CONTROLS = re.compile(
-    '[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]'
-)
 # Columns of what is no terminal: tables are as wide as their texts.
 _NO_LIMIT = 100_000
 
@@ -53,8 +50,7 @@ def _readable(text: str, encoding: str) -> str:
     """Text that a terminal shows and does not obey; paths are relative."""
     folder = re.escape(os.getcwd().rstrip('/'))
     text = re.sub(rf'(?<![\w./~-]){folder}/(?=[^/\s])', '', text)
-    text = _CONTROLS.sub(lambda match: ascii(match[0])[1:-1], text)
-    text = readable(text)
+    text = printable(text)
     return text.encode(encoding, 'backslashreplace').decode(encoding)
 
 
@@ -165,6 +161,11 @@ def in_words(texts: Iterable[str], most: int = 3) -> str:
     if more > 0:
         return f'{", ".join(shown)} and {more:,} more'
     return ' and '.join(filter(None, (', '.join(shown[:-1]), *shown[-1:])))
+
+
+def cell(text: str) -> str:
+    """Text of a table cell, which may hold anything, as rich's markup."""
+    return escape(printable_name(text))
 
 
 def print_table(console: Console, table: Table) -> None:

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import msgspec
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from ..findings import (
@@ -266,7 +265,7 @@ def _split_table(split: SplitReport) -> Table:
         table.columns[column].justify = 'right'
     for label, name, count, share, files in own.rows:
         cells = f'{count:,}', percent(share), f'{files:,}'
-        table.add_row(str(label), escape(name), *cells)
+        table.add_row(str(label), terminal.cell(name), *cells)
     return table
 
 

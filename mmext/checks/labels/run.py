@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from ...datasets import is_layout
-from ...utils.files import atomic_path, prepare_outputs
+from ...utils.files import atomic_path, open_regular, prepare_outputs
 from ...utils.quiet_hosts import defer_hosts, defer_imports
 from ..findings import (
     Finding,
@@ -141,13 +141,13 @@ def _of_coco(
     masks: str | Path | None,
     classes: Sequence[str],
 ) -> SplitSource:
-    if not file.is_file():
+    if not file.exists():
         raise FileNotFoundError(
             f'--coco must be an annotation file, got {str(file)!r}'
         )
     expected = Expectations(task='detection', classes=tuple(classes))
     path, images = str(file), str(images or '')
-    with file.open('rb') as content:
+    with open_regular(file) as content:
         panoptic = holds_key(content)
     if panoptic:
         maps = str(masks or file.with_suffix(''))

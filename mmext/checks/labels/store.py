@@ -350,7 +350,7 @@ CREATE TABLE facts (
 
 def _key(path: str) -> bytes:
     """Path as it is stored; names need not be valid text."""
-    return path.encode('utf-8', 'surrogateescape')
+    return path.encode('utf-8', 'surrogatepass')
 
 
 def chunks(items: Iterable, size: int) -> Iterator[list]:

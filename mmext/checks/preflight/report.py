@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from ...utils.cli import tool_command
@@ -249,7 +248,7 @@ def _batch_table(report: PreflightReport) -> Table:
         table.add_row(
             batch.kind,
             str(batch.steps),
-            escape(batch.error or losses),
+            terminal.cell(batch.error or losses),
             str(batch.unused),
         )
     return table
@@ -277,8 +276,8 @@ def _verdict_table(verdicts: Any) -> Table:
         colour = 'green' if row.works else 'red'
         table.add_row(
             ', '.join(flags) or 'neither flag',
-            escape(row.checkpointing),
-            f'[{colour}]{escape(row.outcome)}[/]',
+            terminal.cell(row.checkpointing),
+            f'[{colour}]{terminal.cell(row.outcome)}[/]',
             ', '.join(marks),
         )
     return table

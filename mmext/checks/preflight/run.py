@@ -23,6 +23,7 @@ from rich.console import Console
 from torch.nn.parameter import is_lazy
 
 from ...utils.files import atomic_path, prepare_outputs
+from ...utils.printing import printable
 from ...utils.quiet_hosts import collected_warnings
 from ...utils.safe_load import careful_readers
 from ..config import config_file, read_config
@@ -502,7 +503,7 @@ def _collected_prints() -> Iterator[list[str]]:
         with redirect_stdout(out):
             yield lines
     except BaseException:
-        sys.stderr.write(out.getvalue())
+        sys.stderr.write(printable(out.getvalue()))
         raise
     lines += dict.fromkeys(out.getvalue().splitlines())
 

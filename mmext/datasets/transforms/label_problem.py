@@ -4,7 +4,6 @@ import atexit
 import fcntl
 import json
 import os
-import sys
 import tempfile
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...utils.label_spec import LabelSpec
+from ...utils.printing import say
 from .. import box_limits
 
 # What steps that resize, pad or crop leave behind.
@@ -233,12 +233,12 @@ def _close_journals() -> None:
         if tallies:
             times = sum(entry.times for entry in tallies.values())
             files = sorted({file for _, file in tallies})
-            print(
+            say(
                 f'ValidateLabels passed over label problems {times:,} '
                 f'time(s), in {len(files):,} file(s) such as {files[0]}, that '
                 'no hook has reported; add mmext.LabelReportHook to '
                 'custom_hooks to have them listed',
-                file=sys.stderr,
+                error=True,
             )
     _own.clear()
 

@@ -17,6 +17,7 @@ from rich.table import Table
 from torch import nn
 from torch.nn.modules.module import _IncompatibleKeys
 
+from ...utils.printing import printable_name
 from ...utils.safe_load import (
     CONFIG_FILE,
     careful_readers,
@@ -164,7 +165,7 @@ class LoadReport:
         ]
         for what, count, names in lines:
             if count:
-                table.add_row(what, str(count), names)
+                table.add_row(what, str(count), printable_name(names))
         return table_text(table)
 
 

@@ -8,8 +8,8 @@ from typing import BinaryIO
 
 import msgspec
 
-from ....utils.files import new_tree
-from ...findings import Finding, Rule, Severity
+from ....utils.files import new_tree, open_regular
+from ...findings import Finding, Rule, Severity, to_json, to_json_line
 from ..check import annotated, sample_facts
 from ..expectations import INDEX_MODES, SplitSource, loaded_values
 from ..facts import ImageFacts, SampleFacts
@@ -140,8 +140,7 @@ def fix_labels(
             ),
             not_repaired=files.not_repaired(),
         )
-        text = msgspec.json.format(msgspec.json.encode(summary), indent=2)
-        (tree / 'fixes.json').write_bytes(text + b'\n')
+        (tree / 'fixes.json').write_bytes(to_json(summary))
     return summary
 
 
@@ -179,7 +178,7 @@ class _NewFiles:
                     change, split=split, file=path, new_file=name
                 )
                 self.changes[change.rule] += 1
-                self._log.write(msgspec.json.encode(change) + b'\n')
+                self._log.write(to_json_line(change) + b'\n')
         return content
 
     def leave(self, split: str, file: str, rule: str, reason: str) -> None:
@@ -284,7 +283,8 @@ class _Split:
         self._put(path, content, FixedFile(content=content))
 
     def _read(self, path: str) -> bytes:
-        return Path(path).read_bytes()
+        with open_regular(path) as file:
+            return file.read()
 
     def _put(self, path: str, old: bytes, new: FixedFile) -> bytes:
         return self._files.put(self._expected.split, path, old, new)

@@ -261,6 +261,7 @@ def _one_by_one(
             except (
                 OverflowError,
                 RecursionError,
+                UnicodeEncodeError,
                 msgspec.ValidationError,
             ) as error:
                 at, message = _what_is_wrong(value, error)
@@ -285,6 +286,8 @@ def _converted(value: Any, kind: type) -> Any:
 
 def _what_is_wrong(record: Any, error: Exception) -> tuple[str, str]:
     """Location of the first wrong value in a record, and what is wrong."""
+    if isinstance(error, UnicodeEncodeError):
+        return '', f'a text cannot be written as UTF-8: {error}'
     if not isinstance(error, msgspec.ValidationError):
         return '', f'a number is too large, or a list too deep: {error}'
     text, _, location = str(error).partition(' - at `$')

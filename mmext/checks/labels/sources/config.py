@@ -5,6 +5,7 @@ import inspect
 import os.path
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
 from typing import Any
@@ -392,7 +393,8 @@ def build_leaves(dataset: Mapping, cfg: Config) -> list[Any]:
         leaves = [item for item in built if not inner_datasets(item)]
         for leaf in leaves:
             if hasattr(leaf, 'full_init') and not form_of(leaf):
-                leaf.full_init()
+                with _naming_deep_file(leaf):
+                    leaf.full_init()
     except (OSError, ValueError):
         raise
     except Exception as error:
@@ -402,6 +404,17 @@ def build_leaves(dataset: Mapping, cfg: Config) -> list[Any]:
             'correct its code, or its arguments in the config'
         ) from error
     return leaves
+
+
+@contextmanager
+def _naming_deep_file(dataset: Any) -> Iterator[None]:
+    """Name the annotation file where reading or copying recurses too deep."""
+    try:
+        yield
+    except RecursionError as error:
+        raise ValueError(
+            f'{dataset.ann_file!r} must have fewer levels of nesting ({error})'
+        ) from error
 
 
 def _find(root: Registry, name: str, scope: str, package: str) -> Any:
@@ -551,7 +564,8 @@ def task_of(dataset: Any, split: str) -> str:
 def _infos(dataset: Any) -> Iterator[Mapping]:
     """What a data set says of each sample, of videos of each frame."""
     for index in range(len(dataset)):
-        info = dataset.get_data_info(index)
+        with _naming_deep_file(dataset):
+            info = dataset.get_data_info(index)
         yield from info['images'] if 'video_length' in info else (info,)
 
 

@@ -113,7 +113,7 @@ def test_of_poses_the_boxes_are_read(root, tmp_path):
                 ]
                 + ['train: *a10']
             ),
-            'data.yaml must be YAML: its aliases stand for more than 100,000 ',
+            'data.yaml must be YAML: its aliases expand to more than 100,000 ',
         ),
         ('x: &x [*x]', 'data.yaml must be YAML: *x in line'),
         *(
