@@ -26,7 +26,12 @@ from ..checks.config import (
     read_config,
     unknown_loader_keys,
 )
-from ..engine import GracefulExit, close_process_group, resolve_device
+from ..engine import (
+    GracefulExit,
+    close_process_group,
+    read_last_checkpoint,
+    resolve_device,
+)
 from ..engine.distributed import current_watch
 from ..utils.files import atomic_path, check_outputs
 from ..utils.launcher_env import read_launcher_env
@@ -275,14 +280,13 @@ def trained_checkpoint(cfg: Config, since: float = 0.0) -> Path | None:
     folder = Path(cfg.work_dir)
     if _rank_and_world(cfg)[0]:
         return None
-    times = {path.stat().st_mtime: path for path in folder.glob('best_*.pth')}
+    best = [path for path in folder.glob('best_*.pth') if path.is_file()]
+    times = {path.stat().st_mtime: path for path in best}
     newest = max(times, default=0.0)
     if newest and (cfg.get('resume') or newest >= since):
         return times[newest]
-    last = folder / 'last_checkpoint'
-    if not last.is_file():
-        return None
-    return folder / Path(last.read_text().strip()).name
+    last, _ = read_last_checkpoint(folder)
+    return folder / Path(last).name if last else None
 
 
 def run_training(cfg: Config) -> None:
@@ -296,7 +300,8 @@ def run_training(cfg: Config) -> None:
             saved. It is a ``SystemExit`` with code 128 plus the signal.
         UnusableCheckpointError: If the checkpoint to go on from, or to load,
             cannot be used.
-        WorkDirInUseError: If another training writes into the work dir.
+        WorkDirError: If the work dir cannot be used, or another training
+            writes into it.
     """
     # Files run no code, also with a runner that is not mmext's.
     careful = careful_readers(cfg.get('trust_checkpoint') is True)

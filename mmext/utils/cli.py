@@ -184,14 +184,16 @@ def report_errors(
 
     For the part of a tool that reads and checks what the user gave, where
     the message says it all and a traceback would bury it. ``errors`` are those
-    that do so where other ones are no fault of the input.
+    that do so where other ones are no fault of the input. Of several
+    processes with the same error, all but one have a line in its ``brief``.
     """
     try:
         return function(*args)
     except errors as error:
         lone = isinstance(error, KeyError) and len(error.args) == 1
         text = str(error.args[0] if lone else error)
-        parser.exit(2, f'{parser.prog}: error: {text}\n')
+        text = getattr(error, 'brief', '') or f'{parser.prog}: error: {text}'
+        parser.exit(2, f'{text}\n')
 
 
 def tool_command(name: str) -> str:

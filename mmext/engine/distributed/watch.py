@@ -16,16 +16,20 @@ import itertools
 import json
 import multiprocessing
 import os
+import re
 import socket
 import sys
 import threading
 import time
 import traceback
 import uuid
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from torch import distributed as dist
 
@@ -40,6 +44,11 @@ _SILENT_S = 4.0
 # an error of its own; and the same while it writes a checkpoint.
 _GRACE_S = 3.0
 _CHECKPOINT_GRACE_S = 30.0
+# Seconds that a failed rank waits for lower ranks to fail in the same way. In
+# a run, ranks keep step, and others may be blocked until this one has ended.
+_SAME_IN_RUN_S, _SAME_BEFORE_S = 0.5, 5.0
+# Seconds that it waits for a rank that prints the error to end.
+_PRINT_S = 5.0
 _MAX_RANKS = 6
 _MAX_TEXT = 1000
 # States of ranks that are not coming back. One that gave up waited for others.
@@ -48,7 +57,11 @@ CHECKPOINT = 'saving a checkpoint'
 _STARTED = itertools.count()
 
 
-class PeerError(RuntimeError):
+class GroupError(RuntimeError):
+    """An error between processes: its text says all, without a traceback."""
+
+
+class PeerError(GroupError):
     """Another process has failed, is gone, does not answer, or is elsewhere.
 
     The text names the rank, its host and process, and where it was last seen.
@@ -72,6 +85,8 @@ class _Record:
     phase_s: float = 0.0
     finished: bool = False
     error: str = ''
+    # Checksum of the lines of code that the traceback goes through.
+    stack: int = 0
     gave_up: bool = False
 
     def name(self) -> str:
@@ -102,6 +117,32 @@ def _machine() -> str:
         return f'{boot} {os.readlink("/proc/self/ns/pid")}'
     except OSError:
         return ''
+
+
+def first_line(error: BaseException) -> str:
+    """Type and message of an error, without further lines and traceback."""
+    lines = str(error).strip().splitlines() or ['']
+    # The error of a process that loads data holds a traceback.
+    line = lines[-1 if 'Traceback' in str(error) else 0]
+    return f'{type(error).__name__}: {line}'
+
+
+def _stack_sum(error: BaseException) -> int:
+    """Checksum of the type and the lines of code of an error."""
+    text = ''.join(traceback.format_exception(error))
+    lines = re.findall(r'File "(.+)", line (\d+)', text)
+    return zlib.crc32(repr([type(error).__name__, lines]).encode())
+
+
+def _print_error(
+    inner: Any, kind: type, error: BaseException, trace: Any
+) -> None:
+    """In place of :data:`sys.excepthook`: what `RankWatch.stop` decided."""
+    brief = getattr(error, 'brief', '')
+    if brief:
+        print(brief, file=sys.stderr)
+    else:
+        inner(kind, error, trace)
 
 
 def group_timeout_s(process_group: dist.ProcessGroup) -> float:
@@ -171,6 +212,8 @@ class RankWatch:
         self._answered = time.monotonic()
         self._changed = threading.Condition()
         self._begun = self._done = 0
+        self._failure: BaseException | None = None
+        self._failed_in_run = False
         self._server_gone = False
         self._wake = threading.Event()
         self._stopped = threading.Event()
@@ -207,9 +250,15 @@ class RankWatch:
         ).start()
 
     def stop(self, *, failed: bool) -> None:
-        """End the watch; the others learn how this process has ended."""
+        """End the watch; the others learn how this process has ended.
+
+        Decides which rank prints an error that several have: its ``brief``
+        replaces the traceback on the others, see :meth:`_brief`.
+        """
         self.own.finished = not failed
         self.refresh(_ANSWER_S)
+        if failed and self._failure is not None:
+            self._failure.brief = self._brief(self._failure)
         self._stopped.set()
         self._wake.set()
 
@@ -243,16 +292,17 @@ class RankWatch:
         A ``SystemExit`` with a code over 128, which stands for a signal, is
         no failure.
         """
+        self._failed_in_run |= self.in_run
         self.in_run = False
         code = error.code if isinstance(error, SystemExit) else None
         if isinstance(code, int) and code > 128:
             self.finish()
         else:
-            lines = str(error).strip().splitlines() or ['']
-            # The error of a process that loads data holds a traceback.
-            line = lines[-1 if 'Traceback' in str(error) else 0]
+            self._failure = error
+            if not self.own.error:
+                self.own.stack = _stack_sum(error)
             gave_up = isinstance(error, PeerError)
-            self._fail(f'{type(error).__name__}: {line}', gave_up=gave_up)
+            self._fail(first_line(error), gave_up=gave_up)
 
     def _fail(self, text: str, *, gave_up: bool) -> None:
         """Let the others know that this process fails, or gave up on them."""
@@ -265,6 +315,63 @@ class RankWatch:
             elif gave_up:
                 # The others have to see, too, who is missing.
                 time.sleep(2 * _CLOSING_S)
+
+    def _brief(self, error: BaseException) -> str:
+        """Text in place of the traceback of an error; '' to print that.
+
+        A rank that stops because of another one has a line. So has one that
+        fails as a lower rank does; that rank prints the error.
+        """
+        own = f'rank {self.rank}'
+        if self.own.gave_up:
+            failed = [r for r in self._seen if self._is_failed(r)]
+            self._outlast(failed)
+            return f'{own}: {" ".join(str(error).split())}'
+        first = self._first_like_this()
+        if first is not None:
+            self._outlast([first])
+            if self._seen[first][0].error == self.own.error:
+                return f'{own} has the same error as rank {first}'
+            return f'{own}: {self.own.error} (as rank {first}, same code)'
+        if isinstance(error, GroupError):
+            return f'{type(error).__name__}: {error}'
+        return ''
+
+    def _is_failed(self, rank: int) -> bool:
+        return self._state(rank, self._seen[rank][0]) == 'failed'
+
+    def _first_like_this(self) -> int | None:
+        """Lowest other rank below this one that fails at the same code."""
+        wait_s = _SAME_IN_RUN_S if self._failed_in_run else _SAME_BEFORE_S
+        end = time.monotonic() + wait_s
+        while True:
+            answered = self.refresh(_ANSWER_S)
+            below = {
+                rank: self._seen[rank][0]
+                for rank in range(self.rank)
+                if rank in self._seen
+            }
+            for rank, record in below.items():
+                if record.stack == self.own.stack and self._is_failed(rank):
+                    return rank
+            over = all(self._state(*item) for item in below.items())
+            if over or not answered or time.monotonic() > end:
+                return None
+            time.sleep(_TICK_S)
+
+    def _outlast(self, ranks: Sequence[int]) -> None:
+        """Wait until ranks that have errors to print have ended.
+
+        The launcher ends them when another process has ended.
+        """
+        end = time.monotonic() + _PRINT_S
+        for rank in ranks:
+            record = self._seen[rank][0]
+            while time.monotonic() < end and (
+                record.machine != self.own.machine
+                or _process_state(record.pid) not in ('', 'Z', 'X')
+            ):
+                time.sleep(_TICK_S)
 
     # Records ---------------------------------------------------------------
 
@@ -470,12 +577,12 @@ class RankWatch:
 
     def _end(self, text: str) -> None:
         """End this process now, from a thread, whatever it is doing."""
+        message = f'\nERROR: rank {self.rank} is ended: {text}\n'
         main = sys._current_frames().get(threading.main_thread().ident)
-        stack = traceback.format_stack(main)[-3:] if main else []
-        message = (
-            f'\nERROR: rank {self.rank} is ended: {text}\nIt was here:\n'
-            + ''.join(stack)
-        )
+        # Where a rank has failed, the cause is known.
+        if main and not any(map(self._is_failed, self._seen)):
+            stack = traceback.format_stack(main)[-3:]
+            message += f'It was here:\n{"".join(stack)}'
         os.write(2, message.encode())
         self._fail(text, gave_up=True)
         for process in multiprocessing.active_children():
@@ -504,6 +611,7 @@ def start_watch(watch: RankWatch, store: dist.Store | None) -> None:
     if _watch is _ALONE:
         watch.start(store)
         _watch = watch
+        sys.excepthook = partial(_print_error, sys.excepthook)
 
 
 def stop_watch(*, failed: bool = False) -> None:
