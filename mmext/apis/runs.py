@@ -2,7 +2,6 @@
 
 import os
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import StringIO
@@ -34,13 +33,10 @@ from ..engine import (
 )
 from ..engine.distributed import current_watch
 from ..utils.files import atomic_path, check_outputs
-from ..utils.launcher_env import read_launcher_env
+from ..utils.launcher_env import let_rank_0_print, read_launcher_env
 from ..utils.safe_load import careful_readers, is_pretrained
 from ..utils.tensors import has_bfloat16
 from .views import wrap_test
-
-# Of the first process before the others say what it has said.
-_HEAD_START = 5.0
 
 
 def prepare_config(
@@ -265,8 +261,7 @@ def has_errors(cfg: Config) -> bool:
     console = Console(file=text, width=100_000, highlight=False)
     good = check_training(cfg, world=world, console=console if rank else None)
     if not good and rank:
-        # The first one says it before the launcher ends them all.
-        time.sleep(_HEAD_START)
+        let_rank_0_print()
         sys.stderr.write(text.getvalue())
     return not good
 

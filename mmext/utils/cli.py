@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from mmengine.config import Config, DictAction
 
 from .files import check_outputs, prepare_outputs
-from .launcher_env import LAUNCHERS
+from .launcher_env import LAUNCHERS, let_rank_0_print
 
 _INPUT_ERRORS = (
     ImportError,
@@ -191,8 +191,11 @@ def report_errors(
         return function(*args)
     except errors as error:
         lone = isinstance(error, KeyError) and len(error.args) == 1
-        text = str(error.args[0] if lone else error)
-        text = getattr(error, 'brief', '') or f'{parser.prog}: error: {text}'
+        text = f'{parser.prog}: error: {error.args[0] if lone else error}'
+        if hasattr(error, 'brief'):
+            text = error.brief or text
+        else:
+            let_rank_0_print()
         parser.exit(2, f'{text}\n')
 
 

@@ -115,11 +115,12 @@ def _locked(path: Path) -> Iterator[IO]:
             try:
                 missing = lock_file(file)
             except BlockingIOError as error:
-                owner = _owner(path) or 'another process'
+                owner = _owner(path)
                 raise WorkDirInUseError(
-                    f'work_dir {path.parent} is in use by another training: '
-                    f'{owner}. Give this one a --work-dir of its own, or wait '
-                    'until that one has ended'
+                    f'work_dir {path.parent} is in use by another training'
+                    + (f': {owner}' if owner else '')
+                    + '. Give this one a --work-dir of its own, or wait until '
+                    'that one has ended'
                 ) from error
             if _is_file_at(file, path):
                 if missing:

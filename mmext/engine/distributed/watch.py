@@ -78,6 +78,8 @@ class _Record:
     host: str
     pid: int
     machine: str
+    # Whether it serves the store, which ends with it.
+    serves: bool = False
     count: int = 0
     phase: str = 'the start of the run'
     iteration: int = 0
@@ -193,11 +195,11 @@ class RankWatch:
         parent: int | None = None,
         serves: bool = False,
     ) -> None:
-        self.serves = serves
         self.rank, self.size, self.timeout_s = rank, size, timeout_s
         self.parent = parent
         self.in_run = False
-        self.own = _Record(socket.gethostname(), os.getpid(), _machine())
+        host = socket.gethostname()
+        self.own = _Record(host, os.getpid(), _machine(), serves)
         self._since = time.monotonic()
         # A wait blocks a connection: one to write, and one to read.
         self._writer: dist.Store | None = None
@@ -257,10 +259,14 @@ class RankWatch:
         """
         self.own.finished = not failed
         self.refresh(_ANSWER_S)
-        if failed and self._failure is not None:
-            self._failure.brief = self._brief(self._failure)
+        error, first = self._failure if failed else None, None
+        if error is not None and not self.own.gave_up:
+            first = self._first_like_this()
+        # Before rank 0 ends, which may serve the store.
         self._stopped.set()
         self._wake.set()
+        if error is not None:
+            error.brief = self._brief(error, first)
 
     def note(self, phase: str, iteration: int = -1, epoch: int = -1) -> str:
         """Note where this process is; returns the phase before.
@@ -309,25 +315,25 @@ class RankWatch:
         if self.size > 1 and not self.own.error:
             self.own.gave_up = gave_up
             self.own.error = text[:_MAX_TEXT]
-            if self.refresh(_ANSWER_S) and self.serves:
+            if self.refresh(_ANSWER_S) and self.own.serves:
                 # The others have to read it before the store ends.
                 time.sleep(2.2 * _BEAT_S)
             elif gave_up:
                 # The others have to see, too, who is missing.
                 time.sleep(2 * _CLOSING_S)
 
-    def _brief(self, error: BaseException) -> str:
+    def _brief(self, error: BaseException, first: int | None) -> str:
         """Text in place of the traceback of an error; '' to print that.
 
         A rank that stops because of another one has a line. So has one that
-        fails as a lower rank does; that rank prints the error.
+        fails as a lower rank, ``first``, does: that one prints the error.
         """
         own = f'rank {self.rank}'
         if self.own.gave_up:
-            failed = [r for r in self._seen if self._is_failed(r)]
-            self._outlast(failed)
+            self._outlast(
+                [rank for rank in self._seen if self._is_failed(rank)]
+            )
             return f'{own}: {" ".join(str(error).split())}'
-        first = self._first_like_this()
         if first is not None:
             self._outlast([first])
             if self._seen[first][0].error == self.own.error:
@@ -410,8 +416,16 @@ class RankWatch:
             self._answered = time.monotonic()
             with self._changed:
                 self._done = begun
+                self._server_gone = self._is_server_ending()
                 self._changed.notify_all()
+            if self._server_gone:
+                return
             self._wake.wait(_BEAT_S)
+
+    def _is_server_ending(self) -> bool:
+        """Whether a read may fail, of which PyTorch prints the stack."""
+        server = self._seen[0][0]
+        return self.rank != 0 and server.serves and bool(server.error)
 
     def _read(self, texts: Sequence[bytes]) -> None:
         now = time.monotonic()
@@ -537,7 +551,9 @@ class RankWatch:
         silent = time.monotonic() - self._answered
         if self._store is None:
             texts.append('the ranks cannot be told apart without a TCP store')
-        elif silent > _SILENT_S or self._server_gone:
+        elif not self._is_server_ending() and (
+            silent > _SILENT_S or self._server_gone
+        ):
             texts.append(
                 'the store of the run, which torchrun or rank 0 serves, last '
                 f'answered {silent:.0f} s ago'
