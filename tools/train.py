@@ -87,10 +87,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     cfg = report_errors(parser, prepare)
     if not args.no_preflight and has_errors(cfg):
         return 2
-    from mmext.engine import UnusableCheckpointError, WorkDirInUseError
+    from mmext.engine import UnusableCheckpointError, WorkDirError
 
     started = time.time()
-    errors = UnusableCheckpointError, WorkDirInUseError
+    errors = UnusableCheckpointError, WorkDirError
     report_errors(parser, run_training, cfg, errors=errors)
     checkpoint = trained_checkpoint(cfg, started)
     if checkpoint is not None:

@@ -2,7 +2,6 @@
 
 import os
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import StringIO
@@ -26,17 +25,19 @@ from ..checks.config import (
     read_config,
     unknown_loader_keys,
 )
-from ..engine import GracefulExit, close_process_group, resolve_device
+from ..engine import (
+    GracefulExit,
+    close_process_group,
+    read_last_checkpoint,
+    resolve_device,
+)
 from ..engine.distributed import current_watch
 from ..utils.files import atomic_path, check_outputs
-from ..utils.launcher_env import read_launcher_env
+from ..utils.launcher_env import let_rank_0_print, read_launcher_env
 from ..utils.printing import printable
 from ..utils.safe_load import careful_readers, is_pretrained
 from ..utils.tensors import has_bfloat16
 from .views import wrap_test
-
-# Of the first process before the others say what it has said.
-_HEAD_START = 5.0
 
 
 def prepare_config(
@@ -261,8 +262,7 @@ def has_errors(cfg: Config) -> bool:
     console = Console(file=text, width=100_000, highlight=False)
     good = check_training(cfg, world=world, console=console if rank else None)
     if not good and rank:
-        # The first one says it before the launcher ends them all.
-        time.sleep(_HEAD_START)
+        let_rank_0_print()
         sys.stderr.write(printable(text.getvalue()))
     return not good
 
@@ -276,14 +276,13 @@ def trained_checkpoint(cfg: Config, since: float = 0.0) -> Path | None:
     folder = Path(cfg.work_dir)
     if _rank_and_world(cfg)[0]:
         return None
-    times = {path.stat().st_mtime: path for path in folder.glob('best_*.pth')}
+    best = [path for path in folder.glob('best_*.pth') if path.is_file()]
+    times = {path.stat().st_mtime: path for path in best}
     newest = max(times, default=0.0)
     if newest and (cfg.get('resume') or newest >= since):
         return times[newest]
-    last = folder / 'last_checkpoint'
-    if not last.is_file():
-        return None
-    return folder / Path(last.read_text().strip()).name
+    last, _ = read_last_checkpoint(folder)
+    return folder / Path(last).name if last else None
 
 
 def run_training(cfg: Config) -> None:
@@ -297,7 +296,8 @@ def run_training(cfg: Config) -> None:
             saved. It is a ``SystemExit`` with code 128 plus the signal.
         UnusableCheckpointError: If the checkpoint to go on from, or to load,
             cannot be used.
-        WorkDirInUseError: If another training writes into the work dir.
+        WorkDirError: If the work dir cannot be used, or another training
+            writes into it.
     """
     # Files run no code, also with a runner that is not mmext's.
     careful = careful_readers(cfg.get('trust_checkpoint') is True)

@@ -3,10 +3,12 @@
 from ..utils.training import freeze_modules, get_rng_state, set_rng_state
 from .checkpoint import (
     UnusableCheckpointError,
+    WorkDirError,
     WorkDirInUseError,
     check_complete,
     load_weights,
     read_checkpoint,
+    read_last_checkpoint,
     write_pretrained,
 )
 from .class_rows import checkpoint_metainfo
@@ -54,6 +56,7 @@ __all__ = [
     'ResumableIterBasedTrainLoop',
     'SampleError',
     'UnusableCheckpointError',
+    'WorkDirError',
     'WorkDirInUseError',
     'check_complete',
     'checkpoint_metainfo',
@@ -65,6 +68,7 @@ __all__ = [
     'load_weights',
     'pin_device',
     'read_checkpoint',
+    'read_last_checkpoint',
     'resolve_device',
     'set_rng_state',
     'write_pretrained',

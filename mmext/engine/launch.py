@@ -200,17 +200,20 @@ def close_process_group(*, failed: bool = False) -> None:
             for it in a collective, in which case leaving can block, so it is
             not waited for longer than two seconds.
     """
-    stop_watch(failed=failed)
-    if not (dist.is_available() and dist.is_initialized()):
-        return
     if not failed:
-        dist.destroy_process_group()
-        return
-    thread = threading.Thread(
-        target=dist.destroy_process_group, name='close', daemon=True
-    )
-    thread.start()
-    thread.join(_CLOSE_TIMEOUT_S)
+        stop_watch()
+    if dist.is_available() and dist.is_initialized():
+        if failed:
+            thread = threading.Thread(
+                target=dist.destroy_process_group, name='close', daemon=True
+            )
+            thread.start()
+            thread.join(_CLOSE_TIMEOUT_S)
+        else:
+            dist.destroy_process_group()
+    if failed:
+        # Last, as it may wait until others have printed their errors.
+        stop_watch(failed=True)
 
 
 _SYNTAX = re.compile(r'auto|cpu|cuda(:(?P<index>\d+))?')

@@ -4,11 +4,13 @@ import atexit
 import inspect
 import multiprocessing.util
 import os
+import re
 import signal
 import timeit
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -45,6 +47,7 @@ from ..utils.safe_load import careful_readers
 from ..utils.tensors import has_bfloat16
 from ..utils.training import rate_factor
 from .checkpoint import CheckpointingRunner, work_dir_lock
+from .checkpoint.work_dir import LAST_CHECKPOINT, checkpoint_dir
 from .distributed import (
     CHECKPOINT,
     current_watch,
@@ -300,11 +303,25 @@ class PortableRunner(CheckpointingRunner):
         MMEngine calls it for tests, too; :meth:`train` writes the config.
         """
 
+    @property
+    def _config_path(self) -> Path:
+        name = os.path.basename(self.cfg.filename or f'{self.timestamp}.py')
+        return Path(self.work_dir, name)
+
     @master_only
     def _write_config(self) -> None:
-        name = os.path.basename(self.cfg.filename or f'{self.timestamp}.py')
-        with atomic_path(os.path.join(self.work_dir, name)) as temporary:
+        with atomic_path(self._config_path) as temporary:
             self.cfg.dump(str(temporary))
+
+    def _written_files(self) -> list[Path]:
+        """Files that the training replaces, as far as the names are known."""
+        files = [self._config_path, Path(self.work_dir, LAST_CHECKPOINT)]
+        folder = checkpoint_dir(self.hooks, self.work_dir)
+        for hook in self.hooks:
+            if isinstance(hook, CheckpointHook) and '://' not in folder:
+                pattern = re.sub(r'{.*?}', '*', hook.filename_tmpl)
+                files += Path(folder).glob(pattern)
+        return files
 
     def wrap_model(
         self, model_wrapper_cfg: dict | None, model: nn.Module
@@ -489,11 +506,12 @@ class PortableRunner(CheckpointingRunner):
         Raises:
             PeerError: If another process failed, is gone, or did not come to
                 a collective within ``env_cfg.dist_cfg.timeout``.
-            WorkDirInUseError: If another training writes into the work dir.
+            WorkDirError: If the work dir cannot be used; a
+                ``WorkDirInUseError`` if another training writes into it.
         """
         lock = nullcontext()
         if is_main_process():
-            lock = work_dir_lock(self.work_dir)
+            lock = work_dir_lock(self.work_dir, self._written_files())
         try:
             # Files that are read meanwhile run no code.
             careful = careful_readers(self.trust_checkpoint)

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from mmengine.config import Config, DictAction
 
 from .files import check_outputs, prepare_outputs
-from .launcher_env import LAUNCHERS
+from .launcher_env import LAUNCHERS, let_rank_0_print
 from .printing import printable, say
 
 _INPUT_ERRORS = (
@@ -186,14 +186,19 @@ def report_errors(
 
     For the part of a tool that reads and checks what the user gave, where
     the message says it all and a traceback would bury it. ``errors`` are those
-    that do so where other ones are no fault of the input.
+    that do so where other ones are no fault of the input. Of several
+    processes with the same error, all but one have a line in its ``brief``.
     """
     try:
         return function(*args)
     except errors as error:
         lone = isinstance(error, KeyError) and len(error.args) == 1
-        text = str(error.args[0] if lone else error)
-        parser.exit(2, f'{parser.prog}: error: {text}\n')
+        text = f'{parser.prog}: error: {error.args[0] if lone else error}'
+        if hasattr(error, 'brief'):
+            text = error.brief or text
+        else:
+            let_rank_0_print()
+        parser.exit(2, f'{text}\n')
 
 
 def tool_command(name: str) -> str:

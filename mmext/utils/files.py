@@ -12,18 +12,25 @@ output first.
 """
 
 import contextlib
+import errno
 import os
 import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 import yaml
 from mmengine.fileio import LocalBackend, register_backend
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None
 
 # Each kind of file that is not regular: its test, and its name in messages.
 _KINDS = (
@@ -43,6 +50,82 @@ _STDOUT = '-'
 _STEM_BYTES = 200
 # Its descriptor, which is another one while prints go to standard error.
 _stdout = 1
+# Errors of network file systems that can be gone at the next call.
+_TRANSIENT_ERRORS = (
+    errno.EAGAIN,
+    errno.EBUSY,
+    errno.EINTR,
+    errno.EIO,
+    errno.ESTALE,
+    errno.ETIMEDOUT,
+)
+# Seconds before each further call.
+_RETRY_DELAYS_S = 0.1, 0.2, 0.4, 0.8, 1.6
+
+
+def retry_transient(
+    function: Callable[..., Any], *args: Any, **kwargs: Any
+) -> Any:
+    """Call a function again while the file system has a transient error.
+
+    Such errors (``ESTALE``, ``EBUSY``, ``EINTR``, ``EIO``, ...) are common
+    under load on network file systems. The last error is raised after 3
+    seconds. Only for calls that may be repeated: after an error of ``fsync``,
+    a further call succeeds although data are lost.
+    """
+    for delay in _RETRY_DELAYS_S:
+        try:
+            return function(*args, **kwargs)
+        except OSError as error:
+            if error.errno not in _TRANSIENT_ERRORS:
+                raise
+        time.sleep(delay)
+    return function(*args, **kwargs)
+
+
+def _rename(source: Path, target: Path) -> None:
+    """Rename a file or folder, despite transient errors."""
+    before = retry_transient(os.stat, source)
+    try:
+        retry_transient(os.replace, source, target)
+    except FileNotFoundError:
+        # The server may have renamed it although the call failed.
+        if not (
+            os.path.exists(target)
+            and os.path.samestat(before, os.stat(target))
+        ):
+            raise
+
+
+def lock_file(file: IO, *, wait: bool = False) -> str:
+    """Lock a file that is open for writing, until it is closed.
+
+    The lock belongs to the process (``fcntl.lockf``): it ends with the
+    process, however that ends, and holds between machines on network file
+    systems that support it.
+
+    Args:
+        file: Open file.
+        wait: Wait while another process holds the lock.
+
+    Returns:
+        Empty if the file is locked. Else why it cannot be locked, such as
+        ``'ENOLCK: No locks available'`` on a file system without locks.
+
+    Raises:
+        BlockingIOError: If another process holds the lock, without ``wait``.
+    """
+    if fcntl is None:
+        return 'this system has no fcntl'
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError as error:
+        # POSIX allows either where another process holds the lock.
+        if not wait and error.errno in (errno.EACCES, errno.EAGAIN):
+            raise BlockingIOError(error.errno, error.strerror) from error
+        name = errno.errorcode.get(error.errno, error.errno)
+        return f'{name}: {error.strerror}'
+    return ''
 
 
 def open_regular(path: str | Path, encoding: str | None = None) -> IO:
@@ -230,13 +313,14 @@ def is_stream(path: str | Path) -> bool:
 def atomic_path(path: str | Path) -> Iterator[Path]:
     """Give a temporary path that becomes ``path`` when the block succeeds.
 
-    The temporary file lies in the same folder and keeps the suffix, so that
-    writers that go by the suffix work. It is flushed to the disk before it
-    takes the place of ``path``; when the block raises, it is removed and
-    ``path`` is what it was. Missing folders are made. A symbolic link stays,
-    and the file that it leads to is replaced; a file keeps its permissions,
-    and a new one gets those that the umask leaves, whatever the writer set.
-    Other hard links of a replaced file keep the old content.
+    The temporary file lies in the same folder and has the suffix of ``path``,
+    so that writers that go by the suffix work. It is flushed to the disk
+    before it takes the place of ``path``; when the block raises, it is removed
+    and ``path`` is what it was. Missing folders are made. A symbolic link
+    stays, and the file that it leads to is replaced; a file keeps its
+    permissions, and a new one gets those that the umask leaves, whatever the
+    writer set. Other hard links of a replaced file keep the old content.
+    Transient errors are retried, see :func:`retry_transient`.
 
     If ``path`` is a stream (see :func:`is_stream`), the temporary file lies
     in the folder for such files, and its content is written to the stream
@@ -254,25 +338,31 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
         return
     if os.path.isdir(path):
         raise IsADirectoryError(f'path must be a file, got directory {path}')
-    path = Path(os.path.realpath(path))
-    path.parent.mkdir(parents=True, exist_ok=True)
+    suffix, path = Path(path).suffix, Path(os.path.realpath(path))
+    retry_transient(path.parent.mkdir, parents=True, exist_ok=True)
     stem = os.fsdecode(os.fsencode(path.stem)[:_STEM_BYTES])
-    temporary = path.with_name(f'.{stem}.{os.getpid()}.tmp{path.suffix}')
+    temporary = path.with_name(f'.{stem}.{os.getpid()}.tmp{suffix}')
     try:
-        # What a file gets here; some writers let nobody else read theirs.
-        temporary.touch()
-        mode = stat.S_IMODE(temporary.stat().st_mode)
-        temporary.unlink()
+        mode = retry_transient(_default_mode, temporary)
         yield temporary
-        with open(temporary, 'rb') as file:
+        with retry_transient(open, temporary, 'rb') as file:
             os.fsync(file.fileno())
         # Some file systems keep none, which is no reason to lose the content.
         with contextlib.suppress(FileNotFoundError, PermissionError):
-            os.chmod(temporary, mode)
-            os.chmod(temporary, stat.S_IMODE(os.stat(path).st_mode))
-        os.replace(temporary, path)
+            retry_transient(os.chmod, temporary, mode)
+            if os.path.exists(path):
+                retry_transient(shutil.copymode, path, temporary)
+        _rename(temporary, path)
     finally:
-        temporary.unlink(missing_ok=True)
+        retry_transient(temporary.unlink, missing_ok=True)
+
+
+def _default_mode(path: Path) -> int:
+    """Permissions of a new file; some writers let nobody else read theirs."""
+    path.touch()
+    mode = stat.S_IMODE(path.stat().st_mode)
+    path.unlink()
+    return mode
 
 
 @contextmanager
@@ -292,11 +382,11 @@ def new_tree(out: Path, *, replace: bool = False) -> Iterator[Path]:
         yield tree
         try:
             if replace and out.exists():
-                os.replace(out, old)
-            os.replace(tree, out)
+                _rename(out, old)
+            _rename(tree, out)
         except BaseException:
             if old.exists() and not out.exists():
-                os.replace(old, out)
+                _rename(old, out)
             raise
     finally:
         shutil.rmtree(holder)

@@ -3,7 +3,9 @@
 The environment variables of torchrun, Slurm and MPI, read into one record.
 """
 
+import os
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -36,6 +38,8 @@ _REMEDIES = {
     'mpi': 'start with mpirun',
 }
 _DEFAULT_PORT = 29500
+# Seconds rank 0 has to print an error before other ranks print theirs.
+_HEAD_START_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -152,3 +156,14 @@ def read_launcher_env(
         own_device=environ.get('SLURM_GPUS_PER_TASK') == '1'
         and launcher == 'slurm',
     )
+
+
+def let_rank_0_print() -> None:
+    """Wait in all ranks but 0, before an error that all may have is printed.
+
+    In that time rank 0 prints it and ends, and the launcher ends the others.
+    """
+    names = (name for of in _VARIABLES.values() for name in of['rank'])
+    rank = next((os.environ[name] for name in names if name in os.environ), 0)
+    if str(rank) != '0':
+        time.sleep(_HEAD_START_S)

@@ -11,12 +11,14 @@ from mmengine.hooks import Hook
 from mmengine.optim import OptimWrapper
 from mmengine.registry import (
     DATA_SAMPLERS,
+    DATASETS,
     HOOKS,
     MODELS,
     OPTIM_WRAPPERS,
 )
+from torch import nn
 
-from helpers.toy_training import ToyModel
+from helpers.toy_training import ToyDataset, ToyModel
 
 
 def strike(kind, mark):
@@ -73,6 +75,23 @@ class FaultyModel(ToyModel):
         if mode == 'loss' and self.count == self.at and is_rank(self.rank):
             strike(self.kind, self.mark)
         return super().forward(inputs, mode, **more)
+
+
+@MODELS.register_module(force=True)
+class UnusedModel(ToyModel):
+    """A layer that no step uses."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.spare = nn.Linear(3, 3)
+
+
+@DATASETS.register_module(force=True)
+class BrokenDataset(ToyDataset):
+    """Cannot prepare any sample."""
+
+    def prepare_data(self, idx):
+        raise KeyError(idx)
 
 
 @DATA_SAMPLERS.register_module(force=True)

@@ -14,7 +14,6 @@ import signal
 import socket
 import sys
 import time
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -99,7 +98,7 @@ def _child(function: Callable[[], None], environ: dict, out: Path) -> None:
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 1
     except BaseException:
-        traceback.print_exc()
+        sys.excepthook(*sys.exc_info())
     finally:
         sys.stdout.flush()
         sys.stderr.flush()

@@ -223,3 +223,29 @@ def test_a_killed_process_ends_the_run(tmp_path):
     assert seconds < 10
     assert 'rank 1 (pid ' in output
     assert 'was killed by SIGKILL, as by kill -9' in output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('cause', ['gradients', 'rank 1'])
+def test_one_cause_is_one_message(tmp_path, cause):
+    """By the launcher; by processes alone: ``test_watch.py``."""
+    model = dict(type='UnusedModel')
+    text = '2 parameters got no gradient: never used in forward'
+    if cause == 'rank 1':
+        mark = str(tmp_path / 'mark')
+        model = dict(type='FaultyModel', kind='raise', mark=mark)
+        text = 'ZeroDivisionError: the planted fault'
+    cfg = toy.config(model=model)
+    cfg['custom_imports']['imports'].append('helpers.rank_faults')
+    path = toy.write(tmp_path / 'cfg.py', cfg)
+    code, output = finish(
+        script('dist_train.sh', path, 2, '--work-dir', tmp_path / 'w')
+    )
+    assert code == 1
+    blocks = [line for line in output.splitlines() if text in line]
+    by_others = [line for line in blocks if line.startswith('rank 0: ')]
+    assert len(blocks) - len(by_others) == 1
+    assert len(by_others) <= 1
+    assert output.count('Traceback') == (cause == 'rank 1')
+    failed = 1 if cause == 'rank 1' else 0
+    assert f'launcher: rank {failed} (pid ' in output.splitlines()[-1]

@@ -103,10 +103,14 @@ def test_only_damaged_checkpoints_are_one_line(tmp_path, capsys):
     with pytest.raises(SystemExit) as info:
         main([*args, '--resume'])
     assert info.value.code == 2
-    printed = capsys.readouterr().err
+    out, printed = capsys.readouterr()
     assert 'Traceback' not in printed
+    # Neither that it starts anew, nor the same reasons before.
+    assert 'starting from' not in out
+    assert 'passed over' not in out
     message = printed.splitlines()[-1]
-    assert f'All checkpoints in {tmp_path}/w are damaged: ' in message
+    assert f'No checkpoint in {tmp_path}/w can be used: ' in message
+    assert all(f'{file.name}: ' in message for file in files)
     assert f'remove {tmp_path}/w/last_checkpoint' in message
     assert all(file.stat().st_size == 2000 for file in files)
     damaged = str(files[0])

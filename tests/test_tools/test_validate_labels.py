@@ -1,6 +1,8 @@
 """The tool: exit codes, and what it prints."""
 
 import csv
+import errno
+import fcntl
 import json
 import os
 from pathlib import Path
@@ -218,3 +220,21 @@ def test_deep_annotations(main, kind, levels, tmp_path, capsys):
         printed = capsys.readouterr()
         assert (code == 0) is is_read
         assert (str(file) in printed.out + printed.err) is not is_read
+
+
+def test_a_file_system_without_locks(main, data, capsys, monkeypatch):
+    """SQLite would wait for 30 s, and say that the database is locked."""
+
+    def lockf(*_):
+        raise OSError(errno.ENOLCK, 'No locks available')
+
+    spoil(data, b'5.png')
+    assert main(argv(data)) == 1
+    report = capsys.readouterr().out
+    (data / 'facts.sqlite').unlink()
+    monkeypatch.setattr(fcntl, 'lockf', lockf)
+    with pytest.warns(RuntimeWarning, match='ENOLCK: No locks') as warned:
+        assert main(argv(data)) == 1
+    assert f'{data}/facts.sqlite is not used' in str(warned[0].message)
+    assert capsys.readouterr().out == report
+    assert not (data / 'facts.sqlite').exists()

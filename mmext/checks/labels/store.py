@@ -13,6 +13,8 @@ while a check writes small batches and asks for single files.
 import hashlib
 import http.client
 import sqlite3
+import tempfile
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import (
     FIRST_COMPLETED,
@@ -31,6 +33,7 @@ from typing import Any
 import msgspec
 from mmengine.fileio import get_file_backend
 
+from ...utils.files import lock_file
 from ..findings import ErrorCatcher, code_location
 from .facts import (
     ErrorKind,
@@ -370,7 +373,8 @@ class FactStore:
     Every write is one transaction: killing the process loses none that has
     returned. A loss of power may lose the last ones, and never leaves half of
     one. The file must be on a disk of this machine: SQLite's write-ahead log
-    does not work over a network.
+    does not work over a network. On a file system without locks, facts are
+    kept until the store is closed, with a warning.
 
     Examples:
         >>> from tempfile import TemporaryDirectory
@@ -394,9 +398,21 @@ class FactStore:
                 start = file.read(len(_MAGIC))
             if start not in (b'', _MAGIC):
                 raise ValueError(self._refusal('file is not a database'))
-        uri = self.path.absolute().as_uri()
+        database = f'{self.path.absolute().as_uri()}?mode=rwc'
+        with tempfile.TemporaryFile(dir=self.path.parent) as file:
+            missing = lock_file(file)
+        if missing:
+            # SQLite's name for a temporary database that only it sees.
+            database = ''
+            warnings.warn(
+                f'{self.path} is not used: SQLite needs locks, and its file '
+                f'system has none ({missing}). The next check reads all files '
+                'again; give --store a path on a disk of this machine',
+                RuntimeWarning,
+                stacklevel=2,
+            )
         self._db = sqlite3.connect(
-            f'{uri}?mode=rwc', uri=True, timeout=30, isolation_level=None
+            database, uri=True, timeout=30, isolation_level=None
         )
         try:
             self._open()

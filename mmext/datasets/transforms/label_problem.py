@@ -1,7 +1,6 @@
 """What is wrong with the labels of a sample, and how it is said."""
 
 import atexit
-import fcntl
 import json
 import os
 import tempfile
@@ -13,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ...utils.files import lock_file
 from ...utils.label_spec import LabelSpec
 from ...utils.printing import say
 from .. import box_limits
@@ -200,11 +200,15 @@ class LabelJournal:
         _own[self.path] = os.getpid()
 
     def append(self, entry: JournalEntry) -> None:
-        """Add an entry. Waits for others that write or read."""
+        """Add an entry. Waits for others that write or read.
+
+        On a file system without locks, an entry that is added in the very
+        moment in which another process takes all out may be lost.
+        """
         line = json.dumps(vars(entry)) + '\n'
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
         with open(os.open(self.path, flags, 0o600), 'ab') as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            lock_file(file, wait=True)
             file.write(line.encode())
 
     def drain(self) -> list[JournalEntry]:
@@ -217,7 +221,7 @@ def _drain(path: Path) -> list[JournalEntry]:
     if not path.exists():
         return []
     with path.open('r+b') as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        lock_file(file, wait=True)
         lines = file.read().splitlines()
         file.truncate(0)
     return [JournalEntry(**json.loads(line)) for line in lines]

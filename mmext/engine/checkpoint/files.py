@@ -9,13 +9,19 @@ from numbers import Integral
 from pathlib import Path
 
 from ...utils.archive import DamagedFileError, check_archive
+from ...utils.files import retry_transient
 from ...utils.safe_load import UntrustedTypeError
 from .load import read_checkpoint
+from .work_dir import read_last_checkpoint
 
 # The temporary names of mmext.utils.files.atomic_path.
 _LEFTOVER = re.compile(r'\..+\.\d+\.tmp(\.\w+)?')
 _MAX_NAMES = 5
 _MAX_POSITION = (1 << 63) - 1
+
+
+class _NoTrainingError(ValueError):
+    """A file has no training position: it holds only weights."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +43,9 @@ class CheckpointSummary:
 class SearchResult:
     """A checkpoint to resume from, what was passed over, and leftovers.
 
-    ``unused`` says why what ``last_checkpoint`` names, and is there, is not
-    taken, and what to do, or which checkpoints are damaged if all are.
+    ``unused`` says why the file that ``last_checkpoint`` names is not taken,
+    and what to do, or why no checkpoint can be used if some are damaged. With
+    ``unused`` and without ``checkpoint``, a training must not start anew.
     """
 
     checkpoint: str | None
@@ -51,7 +58,7 @@ def summarize_checkpoint(path: str | Path) -> CheckpointSummary:
     """Read the metadata of a local checkpoint, not its weights.
 
     Runs no code, whatever is trusted; ValueError if it would have to, if the
-    metadata are damaged, or if there are none.
+    metadata are damaged, or if there are none; OSError if it cannot be read.
     """
     try:
         check_archive(path, contents=False)
@@ -62,7 +69,7 @@ def summarize_checkpoint(path: str | Path) -> CheckpointSummary:
     checkpoint = read_checkpoint(path, mmap=True, trust=False, verify=False)
     meta = checkpoint.get('meta')
     if not isinstance(meta, Mapping) or 'iter' not in meta:
-        raise ValueError(
+        raise _NoTrainingError(
             f'checkpoint {str(path)!r} must have a training position '
             "(meta['iter']), got none; it holds only weights"
         )
@@ -70,7 +77,7 @@ def summarize_checkpoint(path: str | Path) -> CheckpointSummary:
     for name, value in position.items():
         is_number = isinstance(value, Integral) and type(value) is not bool
         if not is_number or not 0 <= value <= _MAX_POSITION:
-            raise ValueError(
+            raise _NoTrainingError(
                 f'checkpoint {str(path)!r}: meta[{name!r}] must be an integer '
                 f'of 0 to {_MAX_POSITION}, got {reprlib.repr(value)}; take '
                 'another checkpoint'
@@ -104,15 +111,17 @@ def _is_file(path: str | Path) -> bool:
 
 def _candidates(folders: Sequence[Path], pointed: Path | None) -> list[Path]:
     """Files that may be checkpoints, each once."""
-    patterns = {'*.pth'}
+    suffixes = {'.pth'}
     if pointed is not None and pointed.suffix:
-        patterns.add(f'*{pointed.suffix}')
+        suffixes.add(pointed.suffix)
     files = [
         path
         for folder in folders
-        for pattern in patterns
-        for path in folder.glob(pattern)
-        if _is_file(path) and not _LEFTOVER.fullmatch(path.name)
+        if folder.is_dir()
+        for path in folder.iterdir()
+        if path.suffix in suffixes
+        and _is_file(path)
+        and not _LEFTOVER.fullmatch(path.name)
     ]
     if pointed is not None:
         files.append(pointed)
@@ -143,25 +152,19 @@ def find_newest_checkpoint(
     folders = [work_dir]
     if out_dir is not None and '://' not in str(out_dir):
         folders.append(Path(out_dir))
-    notes: list[str] = []
-    pointer, target = work_dir / 'last_checkpoint', ''
-    if pointer.is_file():
-        target = pointer.read_text(errors='replace').strip()
-        notes += [] if target else ['last_checkpoint is empty']
+    target, problem = read_last_checkpoint(work_dir)
+    notes = [problem] if problem else []
     if '://' in target:
         return SearchResult(target, notes)
     pointed = _find_below(target, folders) if target else None
     unused = ''
-    if target and pointed is None:
-        exists = _is_file(target)
-        if exists:
-            unused = (
-                f'last_checkpoint in {work_dir} names {target}, which is '
-                'outside of the work dir; to go on from it, name it with '
-                '--resume FILE'
-            )
-        what = 'is outside of the work dir' if exists else 'does not exist'
-        notes.append(f'last_checkpoint names {target}, which {what}')
+    if target and pointed is None and _is_file(target):
+        unused = (
+            f'last_checkpoint in {work_dir} names {target}, which is outside '
+            'of the work dir; to go on from it, name it with --resume FILE'
+        )
+    elif target and pointed is None:
+        notes.append(f'last_checkpoint names {target}, which is not a file')
     elif (
         os.path.isabs(target)
         and Path(target).parent.resolve() != pointed.parent.resolve()
@@ -171,28 +174,40 @@ def find_newest_checkpoint(
             f'one, such as a copy; here that is {pointed}'
         )
     faults: dict[str, str] = {}
-    untrusted: set[str] = set()
+    # Damaged and unreadable files, which may be checkpoints of this training.
+    damaged: set[str] = set()
     summaries = []
     for path in _candidates(folders, pointed):
         try:
-            summary = summarize_checkpoint(path)
-        except ValueError as error:
+            summary = retry_transient(summarize_checkpoint, path)
+        except (OSError, ValueError) as error:
+            if isinstance(error, OSError) and path == pointed:
+                # It may be whole, and would be replaced.
+                unused = (
+                    f'{path} cannot be read ({error.strerror}); make it '
+                    'readable, or name another checkpoint with --resume FILE'
+                )
+                return SearchResult(None, notes, unused=unused)
+            whole = isinstance(error, (UntrustedTypeError, _NoTrainingError))
+            if whole and path == pointed:
+                unused = str(error)
+                continue
             faults[path.name] = str(error)
-            if isinstance(error, UntrustedTypeError):
-                untrusted.add(path.name)
-                if path == pointed:
-                    unused = str(error)
+            if not whole:
+                damaged.add(path.name)
             continue
         if summary.resumable:
             summaries.append(summary)
-    newest = _newest_of(summaries, pointed, faults, notes)
+    newest, corrupt = _newest_of(summaries, pointed, notes)
+    faults |= corrupt
+    damaged |= corrupt.keys()
+    if newest is None and damaged and not unused:
+        reasons = (f'{name}: {faults.pop(name)}' for name in sorted(damaged))
+        unused = f'No checkpoint in {work_dir} can be used: '
+        unused += '; '.join(reasons)
     rest = f'; going on from {newest.path.name}' if newest else ''
-    if newest is None and not unused and faults.keys() - untrusted:
-        unused = f'All checkpoints in {work_dir} are damaged: ' + '; '.join(
-            f'{name}: {reason}'
-            for name, reason in faults.items()
-            if name not in untrusted
-        )
+    if newest is not None and unused:
+        notes.append(unused + rest)
     notes += [
         f'passed over {name}: {reason}{rest}'
         for name, reason in faults.items()
@@ -202,7 +217,7 @@ def find_newest_checkpoint(
         for folder in folders
         if folder.is_dir()
         for path in folder.iterdir()
-        if _LEFTOVER.fullmatch(path.name)
+        if _LEFTOVER.fullmatch(path.name) and not path.is_dir()
     }
     return SearchResult(
         str(newest.path) if newest else None,
@@ -215,10 +230,9 @@ def find_newest_checkpoint(
 def _newest_of(
     summaries: Sequence[CheckpointSummary],
     pointed: Path | None,
-    faults: dict[str, str],
     notes: list[str],
-) -> CheckpointSummary | None:
-    """The one to go on from; extends ``faults`` and ``notes``."""
+) -> tuple[CheckpointSummary | None, dict[str, str]]:
+    """Checkpoint to go on from, and faults of others; extends ``notes``."""
     runs = {summary.run_id for summary in summaries if summary.path == pointed}
     same = [summary for summary in summaries if summary.run_id in runs]
     last = max((summary.iter for summary in same), default=None)
@@ -235,12 +249,14 @@ def _newest_of(
         ),
         reverse=True,
     )
-    newest = None
+    newest, faults = None, {}
     for summary in ordered:
         try:
-            check_archive(summary.path)
+            retry_transient(check_archive, summary.path)
         except DamagedFileError as error:
             faults[summary.path.name] = f'it is damaged: {error}'
+        except OSError as error:
+            faults[summary.path.name] = f'it cannot be read: {error.strerror}'
         else:
             newest = summary
             break
@@ -256,4 +272,4 @@ def _newest_of(
                 f'training in this folder and passed over; going on from '
                 f'{newest.path.name}'
             )
-    return newest
+    return newest, faults

@@ -1,5 +1,6 @@
 """The part of the runner that saves, loads and resumes."""
 
+import errno
 import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ from mmengine.optim import _ParamScheduler
 from mmengine.runner import BaseLoop, Runner
 from torch import Tensor, nn
 
-from ...utils.files import atomic_path
+from ...utils.files import atomic_path, is_stream, retry_transient
 from ...utils.safe_load import careful_readers, foreign_names
 from ...utils.training import freeze_modules, set_rng_state
 from ..accumulation import (
@@ -36,7 +37,7 @@ from ..loops import (
 )
 from .differences import check_differences, differences_table
 from .exchange import gather_states, saved_buffers, states_to_save
-from .files import find_newest_checkpoint
+from .files import SearchResult, find_newest_checkpoint
 from .load import (
     WRAPPER_PREFIX,
     check_complete,
@@ -235,9 +236,14 @@ class CheckpointingRunner(Runner):
             return
         path = os.path.join(out_dir, filename)
         try:
+            if is_stream(path):
+                raise OSError(errno.EEXIST, 'it is not a regular file')
             with atomic_path(path) as temporary:
-                super().save_checkpoint(
-                    str(temporary.parent), temporary.name, **options
+                retry_transient(
+                    super().save_checkpoint,
+                    str(temporary.parent),
+                    temporary.name,
+                    **options,
                 )
                 names = () if self._types_checked else foreign_names(temporary)
                 self._types_checked = True
@@ -245,9 +251,9 @@ class CheckpointingRunner(Runner):
             raise OSError(
                 error.errno,
                 f'checkpoint {path} could not be written '
-                f'({error.strerror}); earlier checkpoints are untouched. Make '
-                'room or choose another --work-dir, then go on with '
-                '--resume',
+                f'({error.strerror or error}); earlier checkpoints are '
+                'untouched. Make room or choose another --work-dir, then go '
+                'on with --resume',
             ) from error
         if names:
             self.logger.warning(
@@ -396,42 +402,37 @@ class CheckpointingRunner(Runner):
         return True
 
     def _find_newest(self) -> str | None:
-        newest = [None, '']
+        result = SearchResult(None)
         if is_main_process():
             result = find_newest_checkpoint(
                 self.work_dir, checkpoint_dir(self.hooks, self.work_dir)
             )
             for note in result.notes:
                 self.logger.warning(note)
-            if result.leftovers:
-                names = ', '.join(path.name for path in result.leftovers)
-                self.logger.warning(
-                    f'removing what an interrupted write left: {names}'
-                )
-                for path in result.leftovers:
-                    path.unlink(missing_ok=True)
-            newest = [result.checkpoint, result.unused]
-            if result.checkpoint is None:
-                start = (
-                    f'the weights of {self._load_from}'
-                    if (self._load_from)
-                    else 'the beginning'
-                )
-                self.logger.info(
-                    f'No checkpoint to resume from in {self.work_dir}, '
-                    f'starting from {start}.'
-                )
-            else:
-                self.logger.info(f'Resuming from {result.checkpoint}.')
         # One view for all: file systems of several machines may differ.
+        newest = [result.checkpoint, result.unused]
         broadcast_object_list(newest)
         checkpoint, unused = newest
         if checkpoint is None and unused:
             raise UnusableCheckpointError(
-                f'{unused}. There is no other checkpoint to resume from; to '
-                f'start anew, remove {self.work_dir}/last_checkpoint and any '
-                'damaged file beside it'
+                f'{unused}. To start anew, remove {self.work_dir}/'
+                'last_checkpoint and any damaged file beside it'
             )
+        if result.leftovers:
+            names = ', '.join(path.name for path in result.leftovers)
+            self.logger.warning(
+                f'removing what an interrupted write left: {names}'
+            )
+            for path in result.leftovers:
+                retry_transient(path.unlink, missing_ok=True)
+        if checkpoint is None:
+            start = self._load_from and f'the weights of {self._load_from}'
+            self.logger.info(
+                f'No checkpoint to resume from in {self.work_dir}, starting '
+                f'from {start or "the beginning"}.'
+            )
+        else:
+            self.logger.info(f'Resuming from {checkpoint}.')
         return checkpoint
 
     def resume(

@@ -8,6 +8,7 @@ from one is put into the present folder by name, whatever it was.
 """
 
 import json
+import logging
 import os
 import socket
 from collections import OrderedDict
@@ -18,14 +19,16 @@ from pathlib import Path
 from typing import IO, Any
 
 from mmengine.hooks import CheckpointHook, Hook
-from mmengine.logging import MessageHub
+from mmengine.logging import MessageHub, print_log
 
-try:
-    import fcntl
-except ImportError:  # not on Windows
-    fcntl = None
+from ...utils.files import atomic_path, lock_file, retry_transient
 
+LAST_CHECKPOINT = 'last_checkpoint'
+# More than this is not a path.
+_MAX_PATH_BYTES = 4096
 _LOCK_FILE = 'training.lock'
+# More than this is not the text of a lock.
+_MAX_OWNER_CHARS = 512
 _LAST, _BEST, _KEPT = 'last_ckpt', 'best_ckpt', 'keep_ckpt_ids'
 # Steps of checkpoints that go when the one that says so is complete.
 OUTDATED = 'outdated_ckpt_ids'
@@ -34,32 +37,49 @@ OUTDATED = 'outdated_ckpt_ids'
 # One training at a time
 
 
-class WorkDirInUseError(RuntimeError):
+class WorkDirError(RuntimeError):
+    """The work dir cannot be used for a training."""
+
+
+class WorkDirInUseError(WorkDirError):
     """Another training writes into the work dir."""
 
 
 @contextmanager
-def work_dir_lock(work_dir: str | Path) -> Iterator[None]:
+def work_dir_lock(
+    work_dir: str | Path, written: Iterable[Path] = ()
+) -> Iterator[None]:
     """Hold ``work_dir/training.lock``, which names this process and its host.
 
-    The lock is one of the operating system (``fcntl.lockf``): it ends with
-    the process, however that ends, and on network file systems that pass
-    locks on it holds between machines. The file goes when the lock does; one
-    of a process that was killed stays, and is taken over. Without ``fcntl``,
-    on Windows, there is no lock.
+    The lock is one of the operating system, see
+    :func:`~mmext.utils.files.lock_file`. The file goes when the lock does; one
+    of a process that was killed stays, and is taken over. On a file system
+    without locks, a warning says that nothing stops a second training.
 
     Args:
         work_dir: Folder that exists.
+        written: Files that the training is going to replace.
 
     Raises:
         WorkDirInUseError: If another process holds it. Its number, host and
             start are named.
+        WorkDirError: If a folder, a pipe or a device has the name of a file
+            that the training writes.
     """
-    if fcntl is None:
-        yield
-        return
     path = Path(work_dir) / _LOCK_FILE
-    with _held(path) as file:
+    # Behind a link would be a file of somebody else, to be emptied.
+    wrong = [path] if path.is_symlink() else []
+    wrong += [
+        file
+        for file in (path, *written)
+        if os.path.exists(file) and not os.path.isfile(file)
+    ]
+    if wrong:
+        raise WorkDirError(
+            f'{wrong[0]} must be a regular file, as the training writes it, '
+            f'got {_kind(wrong[0])}; remove it, or choose another --work-dir'
+        )
+    with _locked(path) as file:
         owner = {
             'pid': os.getpid(),
             'host': socket.gethostname(),
@@ -71,19 +91,40 @@ def work_dir_lock(work_dir: str | Path) -> Iterator[None]:
         try:
             yield
         finally:
-            # While it is held: nobody else's is removed.
-            path.unlink(missing_ok=True)
+            # While it is held: the file of no other training is removed.
+            retry_transient(path.unlink, missing_ok=True)
+
+
+def _kind(path: Path) -> str:
+    if path.is_symlink():
+        return 'a symbolic link'
+    return 'a folder' if path.is_dir() else 'a pipe, socket or device'
 
 
 @contextmanager
-def _held(path: Path) -> Iterator[IO]:
+def _locked(path: Path) -> Iterator[IO]:
     while True:
-        with open(path, 'a+') as file:
+        try:
+            file = retry_transient(open, path, 'a+')
+        except OSError as error:
+            raise WorkDirError(
+                f'{path} cannot be opened ({error.strerror}); remove it, or '
+                'choose another --work-dir'
+            ) from error
+        with file:
             try:
-                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise _in_use(path) from error
+                missing = lock_file(file)
+            except BlockingIOError as error:
+                owner = _owner(path)
+                raise WorkDirInUseError(
+                    f'work_dir {path.parent} is in use by another training'
+                    + (f': {owner}' if owner else '')
+                    + '. Give this one a --work-dir of its own, or wait until '
+                    'that one has ended'
+                ) from error
             if _is_file_at(file, path):
+                if missing:
+                    _warn_of_missing_lock(path, missing)
                 yield file
                 return
 
@@ -91,24 +132,72 @@ def _held(path: Path) -> Iterator[IO]:
 def _is_file_at(file: IO, path: Path) -> bool:
     """Else its owner has removed it in between."""
     try:
-        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+        there = retry_transient(os.stat, path)
+        return os.path.samestat(os.fstat(file.fileno()), there)
     except FileNotFoundError:
         return False
 
 
-def _in_use(path: Path) -> WorkDirInUseError:
+def _warn_of_missing_lock(path: Path, reason: str) -> None:
+    owner = _owner(path)
+    print_log(
+        f'{path.parent} cannot be locked ({reason}): a second training in it '
+        'would replace the checkpoints of this one, and neither would notice. '
+        'Start one training at a time in this folder'
+        + (f'; {_LOCK_FILE} names {owner}' if owner else ''),
+        'current',
+        logging.WARNING,
+    )
+
+
+def _owner(path: Path) -> str:
+    """Process that a lock file names; empty if it names none."""
     try:
-        owner = json.loads(path.read_text())
-        who = (
+        with path.open() as file:
+            owner = json.loads(file.read(_MAX_OWNER_CHARS))
+        return (
             f'process {owner["pid"]} on {owner["host"]}, since '
             f'{owner["since"]}'
         )
-    except (OSError, ValueError, KeyError):
-        who = 'another process, which has not yet said which'
-    return WorkDirInUseError(
-        f'work_dir {path.parent} is in use by another training: {who}. Give '
-        'this one a --work-dir of its own, or wait until that one has ended'
-    )
+    except (OSError, ValueError, KeyError, TypeError):
+        return ''
+
+
+# The last checkpoint
+
+
+def write_last_checkpoint(work_dir: str | Path, checkpoint: str) -> None:
+    """Note in a work dir which checkpoint, a path or address, is the last.
+
+    The path is absolute, as MMEngine takes it for one of the current folder.
+    mmext goes by the name in it; see ``find_newest_checkpoint``.
+    """
+    if '://' not in checkpoint:
+        checkpoint = os.path.abspath(checkpoint)
+    with atomic_path(Path(work_dir, LAST_CHECKPOINT)) as temporary:
+        temporary.write_bytes(os.fsencode(checkpoint))
+
+
+def read_last_checkpoint(work_dir: str | Path) -> tuple[str, str]:
+    """Return the path or address in ``last_checkpoint``, and what is wrong.
+
+    Both are empty if there is no such file.
+    """
+    path = Path(work_dir, LAST_CHECKPOINT)
+    if not os.path.isfile(path):
+        exists = os.path.lexists(path)
+        return '', f'{LAST_CHECKPOINT} is not a file' if exists else ''
+    try:
+        with retry_transient(open, path, 'rb') as file:
+            content = file.read(_MAX_PATH_BYTES + 1)
+    except OSError as error:
+        return '', f'{LAST_CHECKPOINT} cannot be read ({error.strerror})'
+    target = os.fsdecode(content).strip()
+    if not target:
+        return '', f'{LAST_CHECKPOINT} is empty'
+    if len(content) > _MAX_PATH_BYTES or not target.isprintable():
+        return '', f'{LAST_CHECKPOINT} does not hold a path'
+    return target, ''
 
 
 # Its own files

@@ -25,7 +25,7 @@ from ...checks.ddp import (
     group_lines,
     predict_outcome,
 )
-from .watch import PeerError, current_watch
+from .watch import GroupError, PeerError, current_watch
 
 _HEAD = (
     'the gradients of this step cannot be averaged over the processes '
@@ -71,11 +71,11 @@ def peer_gone(error: Exception) -> PeerError:
     """The error for a collective that another process did not come to."""
     watch = current_watch()
     missing = watch.report() or 'see the output of the others'
+    if watch.lost_ranks():
+        return PeerError(f'another process has failed or ended: {missing}')
     text = str(error).strip()
     what = 'has closed its connection'
-    if watch.lost_ranks():
-        what = 'has failed or ended'
-    elif re.search('timed? ?out', text, re.IGNORECASE):
+    if re.search('timed? ?out', text, re.IGNORECASE):
         what = 'does not answer within env_cfg.dist_cfg.timeout'
     return PeerError(
         f'another process {what}: {missing}. This one got: '
@@ -163,7 +163,7 @@ class RankReport:
     trace_error: str = ''
 
 
-class GradientSyncError(RuntimeError):
+class GradientSyncError(GroupError):
     """The gradients of a step cannot be averaged over the processes.
 
     Args:

@@ -16,16 +16,20 @@ import itertools
 import json
 import multiprocessing
 import os
+import re
 import socket
 import sys
 import threading
 import time
 import traceback
 import uuid
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from torch import distributed as dist
 
@@ -40,6 +44,11 @@ _SILENT_S = 4.0
 # an error of its own; and the same while it writes a checkpoint.
 _GRACE_S = 3.0
 _CHECKPOINT_GRACE_S = 30.0
+# Seconds that a failed rank waits for lower ranks to fail in the same way. In
+# a run, ranks keep step, and others may be blocked until this one has ended.
+_SAME_IN_RUN_S, _SAME_BEFORE_S = 0.5, 5.0
+# Seconds that it waits for a rank that prints the error to end.
+_PRINT_S = 5.0
 _MAX_RANKS = 6
 _MAX_TEXT = 1000
 # States of ranks that are not coming back. One that gave up waited for others.
@@ -48,7 +57,11 @@ CHECKPOINT = 'saving a checkpoint'
 _STARTED = itertools.count()
 
 
-class PeerError(RuntimeError):
+class GroupError(RuntimeError):
+    """An error between processes: its text says all, without a traceback."""
+
+
+class PeerError(GroupError):
     """Another process has failed, is gone, does not answer, or is elsewhere.
 
     The text names the rank, its host and process, and where it was last seen.
@@ -65,6 +78,8 @@ class _Record:
     host: str
     pid: int
     machine: str
+    # Whether it serves the store, which ends with it.
+    serves: bool = False
     count: int = 0
     phase: str = 'the start of the run'
     iteration: int = 0
@@ -72,6 +87,8 @@ class _Record:
     phase_s: float = 0.0
     finished: bool = False
     error: str = ''
+    # Checksum of the lines of code that the traceback goes through.
+    stack: int = 0
     gave_up: bool = False
 
     def name(self) -> str:
@@ -102,6 +119,32 @@ def _machine() -> str:
         return f'{boot} {os.readlink("/proc/self/ns/pid")}'
     except OSError:
         return ''
+
+
+def first_line(error: BaseException) -> str:
+    """Type and message of an error, without further lines and traceback."""
+    lines = str(error).strip().splitlines() or ['']
+    # The error of a process that loads data holds a traceback.
+    line = lines[-1 if 'Traceback' in str(error) else 0]
+    return f'{type(error).__name__}: {line}'
+
+
+def _stack_sum(error: BaseException) -> int:
+    """Checksum of the type and the lines of code of an error."""
+    text = ''.join(traceback.format_exception(error))
+    lines = re.findall(r'File "(.+)", line (\d+)', text)
+    return zlib.crc32(repr([type(error).__name__, lines]).encode())
+
+
+def _print_error(
+    inner: Any, kind: type, error: BaseException, trace: Any
+) -> None:
+    """In place of :data:`sys.excepthook`: what `RankWatch.stop` decided."""
+    brief = getattr(error, 'brief', '')
+    if brief:
+        print(brief, file=sys.stderr)
+    else:
+        inner(kind, error, trace)
 
 
 def group_timeout_s(process_group: dist.ProcessGroup) -> float:
@@ -152,11 +195,11 @@ class RankWatch:
         parent: int | None = None,
         serves: bool = False,
     ) -> None:
-        self.serves = serves
         self.rank, self.size, self.timeout_s = rank, size, timeout_s
         self.parent = parent
         self.in_run = False
-        self.own = _Record(socket.gethostname(), os.getpid(), _machine())
+        host = socket.gethostname()
+        self.own = _Record(host, os.getpid(), _machine(), serves)
         self._since = time.monotonic()
         # A wait blocks a connection: one to write, and one to read.
         self._writer: dist.Store | None = None
@@ -171,6 +214,8 @@ class RankWatch:
         self._answered = time.monotonic()
         self._changed = threading.Condition()
         self._begun = self._done = 0
+        self._failure: BaseException | None = None
+        self._failed_in_run = False
         self._server_gone = False
         self._wake = threading.Event()
         self._stopped = threading.Event()
@@ -207,11 +252,21 @@ class RankWatch:
         ).start()
 
     def stop(self, *, failed: bool) -> None:
-        """End the watch; the others learn how this process has ended."""
+        """End the watch; the others learn how this process has ended.
+
+        Decides which rank prints an error that several have: its ``brief``
+        replaces the traceback on the others, see :meth:`_brief`.
+        """
         self.own.finished = not failed
         self.refresh(_ANSWER_S)
+        error, first = self._failure if failed else None, None
+        if error is not None and not self.own.gave_up:
+            first = self._first_like_this()
+        # Before rank 0 ends, which may serve the store.
         self._stopped.set()
         self._wake.set()
+        if error is not None:
+            error.brief = self._brief(error, first)
 
     def note(self, phase: str, iteration: int = -1, epoch: int = -1) -> str:
         """Note where this process is; returns the phase before.
@@ -243,28 +298,86 @@ class RankWatch:
         A ``SystemExit`` with a code over 128, which stands for a signal, is
         no failure.
         """
+        self._failed_in_run |= self.in_run
         self.in_run = False
         code = error.code if isinstance(error, SystemExit) else None
         if isinstance(code, int) and code > 128:
             self.finish()
         else:
-            lines = str(error).strip().splitlines() or ['']
-            # The error of a process that loads data holds a traceback.
-            line = lines[-1 if 'Traceback' in str(error) else 0]
+            self._failure = error
+            if not self.own.error:
+                self.own.stack = _stack_sum(error)
             gave_up = isinstance(error, PeerError)
-            self._fail(f'{type(error).__name__}: {line}', gave_up=gave_up)
+            self._fail(first_line(error), gave_up=gave_up)
 
     def _fail(self, text: str, *, gave_up: bool) -> None:
         """Let the others know that this process fails, or gave up on them."""
         if self.size > 1 and not self.own.error:
             self.own.gave_up = gave_up
             self.own.error = text[:_MAX_TEXT]
-            if self.refresh(_ANSWER_S) and self.serves:
+            if self.refresh(_ANSWER_S) and self.own.serves:
                 # The others have to read it before the store ends.
                 time.sleep(2.2 * _BEAT_S)
             elif gave_up:
                 # The others have to see, too, who is missing.
                 time.sleep(2 * _CLOSING_S)
+
+    def _brief(self, error: BaseException, first: int | None) -> str:
+        """Text in place of the traceback of an error; '' to print that.
+
+        A rank that stops because of another one has a line. So has one that
+        fails as a lower rank, ``first``, does: that one prints the error.
+        """
+        own = f'rank {self.rank}'
+        if self.own.gave_up:
+            self._outlast(
+                [rank for rank in self._seen if self._is_failed(rank)]
+            )
+            return f'{own}: {" ".join(str(error).split())}'
+        if first is not None:
+            self._outlast([first])
+            if self._seen[first][0].error == self.own.error:
+                return f'{own} has the same error as rank {first}'
+            return f'{own}: {self.own.error} (as rank {first}, same code)'
+        if isinstance(error, GroupError):
+            return f'{type(error).__name__}: {error}'
+        return ''
+
+    def _is_failed(self, rank: int) -> bool:
+        return self._state(rank, self._seen[rank][0]) == 'failed'
+
+    def _first_like_this(self) -> int | None:
+        """Lowest other rank below this one that fails at the same code."""
+        wait_s = _SAME_IN_RUN_S if self._failed_in_run else _SAME_BEFORE_S
+        end = time.monotonic() + wait_s
+        while True:
+            answered = self.refresh(_ANSWER_S)
+            below = {
+                rank: self._seen[rank][0]
+                for rank in range(self.rank)
+                if rank in self._seen
+            }
+            for rank, record in below.items():
+                if record.stack == self.own.stack and self._is_failed(rank):
+                    return rank
+            over = all(self._state(*item) for item in below.items())
+            if over or not answered or time.monotonic() > end:
+                return None
+            time.sleep(_TICK_S)
+
+    def _outlast(self, ranks: Sequence[int]) -> None:
+        """Wait until ranks that have errors to print have ended.
+
+        The launcher ends them when another process has ended.
+        """
+        end = time.monotonic() + _PRINT_S
+        for rank in ranks:
+            record = self._seen[rank][0]
+            while time.monotonic() < end and (
+                record.machine != self.own.machine
+                or _process_state(record.pid) not in ('', 'Z', 'X')
+            ):
+                time.sleep(_TICK_S)
 
     # Records ---------------------------------------------------------------
 
@@ -303,8 +416,16 @@ class RankWatch:
             self._answered = time.monotonic()
             with self._changed:
                 self._done = begun
+                self._server_gone = self._is_server_ending()
                 self._changed.notify_all()
+            if self._server_gone:
+                return
             self._wake.wait(_BEAT_S)
+
+    def _is_server_ending(self) -> bool:
+        """Whether a read may fail, of which PyTorch prints the stack."""
+        server = self._seen[0][0]
+        return self.rank != 0 and server.serves and bool(server.error)
 
     def _read(self, texts: Sequence[bytes]) -> None:
         now = time.monotonic()
@@ -430,7 +551,9 @@ class RankWatch:
         silent = time.monotonic() - self._answered
         if self._store is None:
             texts.append('the ranks cannot be told apart without a TCP store')
-        elif silent > _SILENT_S or self._server_gone:
+        elif not self._is_server_ending() and (
+            silent > _SILENT_S or self._server_gone
+        ):
             texts.append(
                 'the store of the run, which torchrun or rank 0 serves, last '
                 f'answered {silent:.0f} s ago'
@@ -470,12 +593,12 @@ class RankWatch:
 
     def _end(self, text: str) -> None:
         """End this process now, from a thread, whatever it is doing."""
+        message = f'\nERROR: rank {self.rank} is ended: {text}\n'
         main = sys._current_frames().get(threading.main_thread().ident)
-        stack = traceback.format_stack(main)[-3:] if main else []
-        message = (
-            f'\nERROR: rank {self.rank} is ended: {text}\nIt was here:\n'
-            + ''.join(stack)
-        )
+        # Where a rank has failed, the cause is known.
+        if main and not any(map(self._is_failed, self._seen)):
+            stack = traceback.format_stack(main)[-3:]
+            message += f'It was here:\n{"".join(stack)}'
         os.write(2, message.encode())
         self._fail(text, gave_up=True)
         for process in multiprocessing.active_children():
@@ -504,6 +627,7 @@ def start_watch(watch: RankWatch, store: dist.Store | None) -> None:
     if _watch is _ALONE:
         watch.start(store)
         _watch = watch
+        sys.excepthook = partial(_print_error, sys.excepthook)
 
 
 def stop_watch(*, failed: bool = False) -> None:

@@ -48,7 +48,7 @@ from .vote import (
     drift_of,
     replica_sums,
 )
-from .watch import PeerError, current_watch
+from .watch import PeerError, current_watch, first_line
 
 # PyTorch has renamed it; by the old name, False leaves buffers different even
 # at the start.
@@ -444,13 +444,8 @@ class DistributedDataParallel(MMDistributedDataParallel):
             except GradientSyncError as explained:
                 raise explained from error
         if self._vote.size > 1:
-            print_log(
-                f'rank {self._vote.rank} fails, the others will know: {text}',
-                'current',
-                level=logging.ERROR,
-            )
             try:
-                self._cast(Vote.ERROR, text)
+                self._cast(Vote.ERROR, first_line(error))
             except PeerError as other:
                 print_log(
                     f'the others could not be informed: {other}',

@@ -23,7 +23,7 @@ from mmengine.hooks import CheckpointHook
 from mmengine.runner import Runner
 
 from ...registry import HOOKS
-from ...utils.files import atomic_path
+from ...utils.files import atomic_path, retry_transient
 from ..checkpoint import (
     CheckpointingRunner,
     MissingRanksError,
@@ -35,19 +35,8 @@ from ..checkpoint.work_dir import (
     is_below,
     join_names,
     with_names_only,
+    write_last_checkpoint,
 )
-
-
-def write_last_checkpoint(work_dir: str | Path, checkpoint: str) -> None:
-    """Note in a work dir which checkpoint, a path or address, is the last.
-
-    The path is absolute, as MMEngine takes it for one of the current folder.
-    mmext goes by the name in it; see ``find_newest_checkpoint``.
-    """
-    if '://' not in checkpoint:
-        checkpoint = os.path.abspath(checkpoint)
-    with atomic_path(Path(work_dir) / 'last_checkpoint') as temporary:
-        temporary.write_text(checkpoint)
 
 
 def saving_on_all_ranks(runner: Runner) -> AbstractContextManager:
@@ -126,7 +115,13 @@ class AtomicCheckpointHook(CheckpointHook):
                 f'{path} is not removed, as it is outside of {self.out_dir}'
             )
             return
-        _remove(self.file_backend, path)
+        try:
+            retry_transient(_remove, self.file_backend, path)
+        except OSError as error:
+            runner.logger.warning(
+                f'{path} could not be removed ({error.strerror}); the '
+                'training goes on. Remove it yourself'
+            )
 
     def _rotate(self, runner: Runner, step: int) -> list[str]:
         """Count in the checkpoint of a step; returns those to remove."""

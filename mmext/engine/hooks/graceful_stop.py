@@ -15,9 +15,11 @@ from mmengine.runner import Runner
 from torch import distributed as dist
 
 from ...registry import HOOKS
+from ...utils.files import retry_transient
+from ..checkpoint.work_dir import write_last_checkpoint
 from ..distributed import StepVote
 from ..launch import default_store
-from .checkpoint import saving_on_all_ranks, write_last_checkpoint
+from .checkpoint import saving_on_all_ranks
 
 # Signals within this time count as one: a launcher often passes on what its
 # processes got already.
@@ -251,8 +253,8 @@ class GracefulStopHook(Hook):
             path = os.path.join(runner.work_dir, name)
             write_last_checkpoint(runner.work_dir, path)
             for other in Path(runner.work_dir).glob(_FILENAME.format('*')):
-                if other.name != name:
-                    other.unlink(missing_ok=True)
+                if other.name != name and not other.is_dir():
+                    retry_transient(other.unlink, missing_ok=True)
             signame = signal.Signals(self._signum).name
             runner.logger.info(
                 f'{signame}: stopped after iteration {iteration} (of '

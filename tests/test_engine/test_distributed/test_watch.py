@@ -151,8 +151,7 @@ def test_the_error_of_a_rank_is_told_by_the_others(tmp_path, options):
     said = named(ranks, 1 - failed, failed)
     assert re.search('failed in .*ZeroDivisionError: the planted fault', said)
     # It took no time that could have run out.
-    error = ranks.output(1 - failed).rpartition('PeerError: ')[2]
-    assert 'dist_cfg.timeout' not in error.splitlines()[0]
+    assert 'dist_cfg.timeout' not in ranks.output(1 - failed)
 
 
 @pytest.mark.slow
@@ -272,3 +271,81 @@ def test_of_three_ranks_the_one_that_is_the_cause_is_named(tmp_path):
     assert ranks.codes[:2] == [1, 1]
     for rank in (0, 1):
         assert 'is stopped (SIGSTOP)' in named(ranks, rank, 2)
+
+
+def said(ranks, rank):
+    """Lines of a rank on what ended it, without the log and warnings."""
+    lines = ranks.output(rank).splitlines()
+    log = re.compile(r'\d\d/\d\d \d\d:|.*Warning|  ')
+    return [line for line in lines if line.strip() and not log.match(line)]
+
+
+@pytest.mark.parametrize('cause', ['gradients', 'model', 'build', 'resume'])
+def test_an_error_of_all_ranks_is_printed_by_the_first(tmp_path, cause):
+    """The other one has a line, in the step, before it, and in the tool."""
+    path = toy.write(tmp_path / 'cfg.py', toy.config())
+    args = [path, '--work-dir', tmp_path / 'w']
+    options = {
+        'gradients': [{'type': 'UnusedModel'}],
+        'model': [{'type': 'FaultyModel', 'kind': 'raise', 'rank': None}],
+        'build': [{'type': 'ToyModel', 'widht': 3}],
+        'resume': [],
+    }
+    for model in options[cause]:
+        cfg = toy.config(model=model)
+        cfg['custom_imports']['imports'].append('helpers.rank_faults')
+        if cause == 'model':
+            model['mark'] = str(tmp_path / 'mark')
+        toy.write(path, cfg)
+        args += ['--no-preflight']
+    if cause == 'resume':
+        (tmp_path / 'w').mkdir()
+        (tmp_path / 'w/epoch_1.pth').touch()
+        args += ['--resume']
+    ranks = start_ranks(args, 2, tmp_path / 'out')
+    assert ranks.wait(60) == [2 if cause == 'resume' else 1] * 2
+    text, tracebacks = {
+        'gradients': ('2 parameters got no gradient: never used', 0),
+        'model': ('ZeroDivisionError: the planted fault', 1),
+        'build': ("unexpected keyword argument 'widht'", 1),
+        'resume': (f'No checkpoint in {tmp_path}/w can be used', 0),
+    }[cause]
+    assert ranks.output(0).count(text) == 1
+    assert ranks.output(0).count('Traceback') == tracebacks
+    assert said(ranks, 1) == ['rank 1 has the same error as rank 0']
+
+
+@pytest.mark.parametrize('cause', ['model', 'data', 'checkpoint'])
+def test_an_error_of_one_rank_is_printed_by_that(tmp_path, cause):
+    """In full, with the user's code; the other one has a line."""
+    rank, changes = 1, {}
+    if cause == 'model':
+        changes = model(tmp_path, 'raise')
+        text = 'ZeroDivisionError: the planted fault'
+    elif cause == 'data':
+        # Not shuffled: rank 1 has the samples with an odd number.
+        changes = {'train_dataloader': toy.loader(broken=3, shuffle=False)}
+        text = 'SampleError: sample 3 of ToyDataset'
+    else:
+        (tmp_path / 'w/epoch_1.pth').mkdir(parents=True)
+        rank, text = 0, f'error: {tmp_path}/w/epoch_1.pth must be a regular'
+    ranks, _ = run(tmp_path, **changes)
+    assert ranks.codes == ([2, 1] if cause == 'checkpoint' else [1, 1])
+    assert ranks.output(rank).count(text) == 1
+    users = {'model': 'rank_faults.py', 'data': 'toy_training.py'}
+    assert users.get(cause, '') in ranks.output(rank)
+    (line,) = said(ranks, 1 - rank)
+    assert line.startswith(f'rank {1 - rank}: ')
+    assert text.partition(': ')[2] in line
+
+
+def test_errors_of_one_line_of_code_are_one_cause(tmp_path):
+    """Each rank has a sample of its own; only its name is of interest."""
+    loader = toy.loader(shuffle=False)
+    loader['dataset']['type'] = 'BrokenDataset'
+    ranks, _ = run(tmp_path, train_dataloader=loader)
+    assert ranks.codes == [1, 1]
+    assert 'Traceback' in ranks.output(0)
+    (line,) = said(ranks, 1)
+    assert line.startswith('rank 1: SampleError: sample 1 of BrokenDataset')
+    assert line.endswith('(as rank 0, same code)')

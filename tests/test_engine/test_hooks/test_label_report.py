@@ -1,5 +1,7 @@
 """What workers skip and ignore comes into the log, on all ranks, once."""
 
+import errno
+import fcntl
 import json
 import re
 import tempfile
@@ -154,6 +156,20 @@ def test_ignored_pixels_by_epoch(tmp_path, clean_globals, num_workers, runner):
     assert 'values: 7 (3)' in next(
         line['text'] for line in lines if line['pixels'] == 3
     )
+
+
+def test_a_file_system_without_locks(tmp_path, clean_globals, monkeypatch):
+    """Of the folder for temporary files; data are loaded by processes."""
+
+    def lock(*_):
+        raise OSError(errno.ENOLCK, 'No locks available')
+
+    monkeypatch.setattr(fcntl, 'flock', lock)
+    monkeypatch.setattr(fcntl, 'lockf', lock)
+    check = ValidateLabels(action='ignore_pixels')
+    log, lines = train(tmp_path, check, 2, EPOCHS)
+    assert 'ignored 8 pixel(s) in 4 sample(s)' in reports(log)[-1][1]
+    assert [line['file'] for line in lines].count('4.png') == 2
 
 
 @pytest.mark.parametrize('runner', ['mmext.PortableRunner', 'Runner'])
