@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 from mmengine.config import Config, DictAction
 
+from .broken_libraries import BrokenLibraryError
 from .files import check_outputs, prepare_outputs
 from .launcher_env import LAUNCHERS
 
@@ -334,4 +335,8 @@ def run_tool(main: Callable[[], int]) -> NoReturn:
                 line_buffering=stream.line_buffering,
             )
             setattr(sys, name, lenient)
-    sys.exit(main())
+    try:
+        code = main()
+    except BrokenLibraryError as error:
+        ToolParser().exit(2, f'{ToolParser().prog}: error: {error}\n')
+    sys.exit(code)
