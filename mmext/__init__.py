@@ -1,10 +1,11 @@
 """mmext: OpenMMLab components that train on one process and on many.
 
-``import mmext`` does three things and stays light (torch is not loaded):
+``import mmext`` does four things and stays light (torch is not loaded):
 
 * it makes ``_base_ = 'mmext::...'`` resolvable for mmengine's ``Config``;
 * where mmcv has no compiled ``mmcv._ext``, it offers the PyTorch backend of
   :mod:`mmext.ops` under that name, so that mmdet and mmseg can be imported;
+* it names a library that is broken and ends an import of mmdet or mmseg;
 * it exposes :func:`config_path`, for tools that cannot import mmext before
   they read a config.
 
@@ -19,6 +20,7 @@ from mmengine.config.utils import MODULE2PACKAGE
 
 from .ops import install_ext_finder
 from .utils import lazy_names
+from .utils.broken_libraries import install_library_finder
 from .version import __version__
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ MODULE2PACKAGE.setdefault('mmext', 'mmext.version')
 MODULE2PACKAGE['mmseg'] = 'mmseg'
 
 install_ext_finder()
+install_library_finder()
 
 __getattr__ = lazy_names(
     __name__,

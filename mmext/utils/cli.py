@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from mmengine.config import Config, DictAction
 
+from .broken_libraries import BrokenLibraryError
 from .files import check_outputs, prepare_outputs
 from .launcher_env import LAUNCHERS, let_rank_0_print
 from .printing import printable, say
@@ -351,4 +352,8 @@ def run_tool(main: Callable[[], int]) -> NoReturn:
             )
             setattr(sys, name, lenient)
     sys.excepthook = _print_traceback
-    sys.exit(main())
+    try:
+        code = main()
+    except BrokenLibraryError as error:
+        ToolParser().exit(2, f'{ToolParser().prog}: error: {error}\n')
+    sys.exit(code)

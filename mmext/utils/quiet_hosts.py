@@ -23,21 +23,11 @@ import mmengine.logging
 from mmengine.logging import logger as log_module
 from mmengine.registry import Registry
 
+from .broken_libraries import HOSTS
 from .printing import PrintableRecord, printable
 
-_HOSTS = {
-    'albumentations',
-    'mmcv',
-    'mmdet',
-    'mmdet3d',
-    'mmengine',
-    'mmocr',
-    'mmpose',
-    'mmpretrain',
-    'mmrotate',
-    'mmseg',
-    'pkg_resources',
-}
+# Some of what they import warns of itself.
+_HOSTS = {*HOSTS, 'albumentations', 'pkg_resources'}
 
 _print_log = log_module.print_log
 _show_warning = warnings.showwarning

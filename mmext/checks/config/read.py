@@ -15,6 +15,7 @@ from mmengine.registry import DATASETS, Registry
 from mmengine.utils import import_modules_from_strings, is_abs
 
 from ... import registry
+from ...utils.broken_libraries import BrokenLibraryError
 from .sections import find_component
 from .stored import read_stored_config
 from .walk import (
@@ -254,6 +255,8 @@ def _load(file: str | Path, own_imports: bool = True) -> Config:
         if not own_imports:
             _import_others(cfg.get('custom_imports') or {})
         return cfg
+    except BrokenLibraryError:
+        raise
     except OSError as error:
         hint = _install_hint(error)
         if not hint:
@@ -266,6 +269,8 @@ def _load(file: str | Path, own_imports: bool = True) -> Config:
         cause = error
         while cause.__context__ is not None:
             cause = cause.__context__
+            if isinstance(cause, BrokenLibraryError):
+                raise cause from error
         raise ImportError(
             f'the config {file} cannot be loaded: {type(cause).__name__}: '
             f'{cause}; modules of custom_imports must be installed, or in a '

@@ -10,6 +10,7 @@
 
 from .explain import (
     AVERAGE_ALL,
+    LAYOUT_REMEDY,
     NO_SEARCH,
     OUTSIDE_FORWARD,
     REPLACE_CHECKPOINTS,
@@ -57,6 +58,7 @@ from .trace import (
     record_step,
     restored,
     run_training_forward,
+    sparse_parameters,
     trace_step,
     trace_train_step,
 )
@@ -64,6 +66,7 @@ from .value_flow import code_location, location_in, running_frames
 
 __all__ = [
     'AVERAGE_ALL',
+    'LAYOUT_REMEDY',
     'NO_SEARCH',
     'OUTSIDE_FORWARD',
     'REPLACE_CHECKPOINTS',
@@ -107,6 +110,7 @@ __all__ = [
     'restored',
     'run_training_forward',
     'running_frames',
+    'sparse_parameters',
     'trace_step',
     'trace_train_step',
     'trainable_tensors',

@@ -63,6 +63,10 @@ USE_IN_FORWARD = "use them in forward(mode='loss')"
 OUTSIDE_FORWARD = (
     'used outside of forward, where find_unused_parameters does not look'
 )
+LAYOUT_REMEDY = (
+    'set sparse=False in the embedding; else use it in every step, as an '
+    'embedding only, and no sparse gradients elsewhere'
+)
 AVERAGE_ALL = (
     'let all losses be part of one backward of what forward returns, and the '
     'optimizer step after it; make and unfreeze parameters in __init__, '
@@ -316,6 +320,12 @@ class Explanation:
 
         Settings are advised only if the steps work with them.
         """
+        if self.current.failure is Outcome.UNEXPECTED and any(
+            usage.sparse or any(gradient.sparse for gradient in usage.ready)
+            for usage in self._usages
+        ):
+            names = ' and '.join(self.current.names)
+            return [Advice(f'In the model, for {names}: {LAYOUT_REMEDY}.')]
         advice, lost = [], UnusedReason.CHECKPOINT_INPUT
         names = [n for n, use in self.unused.items() if use.reason is not lost]
         if names:

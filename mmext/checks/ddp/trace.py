@@ -420,7 +420,7 @@ def record_step(
             for name, parameter in watched.items()
         },
         lazy=lazy,
-        sparse=_sparse_parameters(model, parameters),
+        sparse=sparse_parameters(model, parameters),
         stepped=recorder.stepped | scaled,
     )
 
@@ -442,7 +442,7 @@ _SERIALS = WeakIdKeyDictionary()
 _next_serial = itertools.count(1)
 
 
-def _sparse_parameters(
+def sparse_parameters(
     model: nn.Module, parameters: Mapping[str, nn.Parameter]
 ) -> frozenset[str]:
     """Parameters for which DDP expects sparse gradients."""

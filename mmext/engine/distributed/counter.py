@@ -1,7 +1,7 @@
 """Count the gradients of each step; trace a step whose counts are wrong."""
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
 from itertools import chain
@@ -16,6 +16,8 @@ from torch.distributed import distributed_c10d as c10d
 
 from ...checks.ddp import (
     SyncSettings,
+    graph_leaves,
+    sparse_parameters,
     trace_step,
     trainable_tensors,
 )
@@ -34,7 +36,9 @@ class Lack(IntEnum):
 class _Tree:
     """What the modules of a model hold, to see soon whether that changes."""
 
-    def __init__(self, module: nn.Module, known: Container[int]) -> None:
+    def __init__(
+        self, module: nn.Module, is_known: Callable[[str, nn.Parameter], bool]
+    ) -> None:
         self._dicts = [
             held
             for item in module.modules()
@@ -43,7 +47,9 @@ class _Tree:
         self._sizes = list(map(len, self._dicts))
         self._values = [held.values() for held in self._dicts if held]
         self._held = list(chain.from_iterable(self._values))
-        self._others = [p for p in module.parameters() if id(p) not in known]
+        self._others = [
+            p for n, p in module.named_parameters() if not is_known(n, p)
+        ]
 
     def is_unchanged(self) -> bool:
         """Whether it holds the same, and none of the others is trained."""
@@ -70,21 +76,25 @@ class GradientCheck:
     ) -> None:
         self._module = module
         self._settings = settings
-        ignored = set(ignored)
+        self._ignored = frozenset(ignored)
         named = [
             (name, parameter)
             for name, parameter in module.named_parameters()
-            if parameter.requires_grad and name not in ignored
+            if parameter.requires_grad and name not in self._ignored
         ]
         self._names = [name for name, _ in named]
         self._parameters = [parameter for _, parameter in named]
+        # PyTorch leaves the search out with a static graph.
+        self._searches = (
+            settings.find_unused_parameters and not settings.static_graph
+        )
         self._known = {id(parameter) for parameter in self._parameters}
         self._known |= {
             id(parameter)
             for name, parameter in module.named_parameters()
-            if name in ignored
+            if name in self._ignored
         }
-        self._tree = _Tree(module, self._known)
+        self._tree = _Tree(module, self._is_known)
         # A parameter for each time that its gradient was ready in this step,
         # and how many were in the steps before. As a hook, a method of a list
         # costs a third of a function.
@@ -92,6 +102,11 @@ class GradientCheck:
         self._before = 0
         for parameter in self._parameters:
             parameter.register_post_accumulate_grad_hook(self._ready.append)
+        # Embeddings whose gradients are sparse; those that a forward has left
+        # out.
+        sparse = sparse_parameters(module, dict(named))
+        self._tables = {n: p for n, p in named if n in sparse}
+        self._left_out: tuple[str, ...] = ()
         self._first_counts: list[int] | None = None
         self._call: Callable[[], Any] | None = None
         # What had been counted when all gradients were last averaged.
@@ -110,7 +125,7 @@ class GradientCheck:
 
         self._call = call
 
-    def end_forward(self) -> None:
+    def end_forward(self, outputs: Any) -> None:
         """The forward has returned: from here on DDP listens.
 
         Gradients of a backward in the forward are averaged with those that
@@ -119,6 +134,18 @@ class GradientCheck:
         """
         if self.num_steps or not self._settings.static_graph:
             self._reset()
+        if self._tables and self._searches:
+            used = graph_leaves(trainable_tensors(outputs))
+            self._left_out = tuple(
+                n for n, p in self._tables.items() if id(p) not in used
+            )
+
+    def absent_tables(self) -> tuple[str, ...]:
+        """Embeddings for which DDP ends the backward of a step in an error.
+
+        It takes a sparse gradient of an earlier backward for one of this.
+        """
+        return tuple(n for n in self._left_out if self._tables[n].grad is None)
 
     def _reset(self) -> None:
         self._before += len(self._ready)
@@ -147,7 +174,7 @@ class GradientCheck:
     def lacks(self) -> Lack:
         """What is missing, which a further backward of the step may bring."""
         _, twice = self._wrong_counts()
-        if twice or self._unknown():
+        if twice or self.absent_tables() or self._unknown():
             return Lack.OTHER
         return Lack.SOME if self.has_counted() else Lack.ALL
 
@@ -163,7 +190,9 @@ class GradientCheck:
             self._settings.find_unused_parameters
             or different == len(self._parameters)
         )
-        is_settled = in_order and not self._settings.static_graph
+        is_settled = in_order and not (
+            self._settings.static_graph or self._left_out
+        )
         if not is_settled and any(self._wrong_counts()):
             return True
         return bool(self._unknown())
@@ -200,23 +229,32 @@ class GradientCheck:
         # In every step: names are looked up only if there may be any.
         if self._tree.is_unchanged():
             return ()
-        self._tree = _Tree(self._module, self._known)
+        self._tree = _Tree(self._module, self._is_known)
         return tuple(
             name
             for name, parameter in self._module.named_parameters()
-            if parameter.requires_grad and id(parameter) not in self._known
+            if parameter.requires_grad and not self._is_known(name, parameter)
         )
+
+    def _is_known(self, name: str, parameter: nn.Parameter) -> bool:
+        """Whether DDP averages a parameter, or was told to leave it alone.
+
+        The latter is told by names, also of parameters that come later.
+        """
+        return id(parameter) in self._known or name in self._ignored
 
     def _wrong_counts(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Parameters with too few and with too many gradients."""
         if self._settings.static_graph:
             counts = self._counts()
             self._first_counts = self._first_counts or counts
-            if counts == self._first_counts:
-                return (), ()
-            return self._changed(counts)
-        missing = ()
-        if not self._settings.find_unused_parameters:
+            if counts != self._first_counts:
+                return self._changed(counts)
+            unused = self._select(lambda count: count == 0)
+            self._left_out = tuple(n for n in unused if n in self._tables)
+            return self.absent_tables(), ()
+        missing = self.absent_tables()
+        if not self._searches:
             missing = self._select(lambda count: count == 0)
         return missing, self._select(lambda count: count > 1)
 

@@ -40,6 +40,15 @@ _SILENT = (
     'have\nbeen wrong, and the weights of the processes would have drifted '
     'apart.'
 )
+_EVERY_STEP = (
+    '; DDP needs a gradient of an embedding with sparse=True in every step, '
+    'with find_unused_parameters and static_graph, too'
+)
+_DENSE = 'got a dense gradient, and DDP expects a sparse one (sparse=True)'
+_SPARSE = (
+    'got a sparse gradient, which DDP expects of nn.Embedding and '
+    'nn.EmbeddingBag with sparse=True only'
+)
 _UNFROZEN = (
     'trainable now, but not when the model was wrapped: its gradient would '
     'never be averaged'
@@ -107,16 +116,19 @@ def watched_run() -> Iterator[None]:
     watch.finish()
 
 
-def peers_elsewhere(locations: Sequence[tuple[int, int, bool]]) -> PeerError:
+def peers_elsewhere(
+    locations: Sequence[tuple[int, int | None, bool]],
+) -> PeerError:
     """The error where processes are in other steps.
 
-    ``locations`` has, for each process, its rank, the number of its step, and
-    whether it is at the end of its data.
+    ``locations`` has, for each process, its rank, the number of its step, None
+    if it has none, and whether it is at the end of its data.
     """
     shown = ', '.join(
         f'rank {rank} '
         + (f'at its end after {step} steps' if at_end else f'in step {step}')
         for rank, step, at_end in locations
+        if step is not None
     )
     if any(at_end for _, _, at_end in locations):
         return PeerError(
@@ -266,12 +278,15 @@ def _faults(
             missing = missing or tuple(usage.unused)
         twice += usage.twice + (usage.hidden if search else ())
     faults = []
-    for name in () if search else missing:
+    sparse = () if usage is None else usage.sparse
+    for name in missing:
         why = 'reason not known'
         if usage is not None and name in usage.unused:
             why = usage.unused[name].in_words()
         elif usage is not None and name in usage.names:
             why = 'used when the step was run again, so by chance'
+        if search or name in sparse:
+            why += _EVERY_STEP
         faults.append((f'got no gradient: {why}', name))
     for name in dict.fromkeys(twice):
         text = _CHANGED if static else 'marked ready twice'
@@ -281,4 +296,8 @@ def _faults(
             elif name in usage.hidden:
                 text = OUTSIDE_FORWARD
         faults.append((text, name))
+    for gradient in () if usage is None else usage.ready:
+        if not gradient.empty and gradient.sparse != (gradient.name in sparse):
+            text = _SPARSE if gradient.sparse else _DENSE
+            faults.append((text, gradient.name))
     return faults + [(_UNFROZEN, name) for name in report.unfrozen]

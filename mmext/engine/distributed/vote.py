@@ -72,37 +72,53 @@ class StepVote:
 
     Args:
         process_group: The processes that average their gradients.
+        connect: Connect them now, for which all have to come; else in the
+            first vote.
     """
 
-    def __init__(self, process_group: dist.ProcessGroup) -> None:
+    def __init__(
+        self, process_group: dist.ProcessGroup, *, connect: bool = True
+    ) -> None:
         self.rank = dist.get_rank()
         self.size = dist.get_world_size(process_group)
         self.timeout_s = group_timeout_s(process_group)
         self._work: dist.Work | None = None
-        self._group = None
-        if self.size > 1:
-            whole = process_group is dist.group.WORLD
-            self._group = dist.new_group(
-                dist.get_process_group_ranks(process_group),
-                backend='gloo',
-                timeout=timedelta(seconds=self.timeout_s),
-                use_local_synchronization=not whole,
-            )
+        self._process_group = process_group
+        self._group: dist.ProcessGroup | None = None
+        if connect:
+            self._connect()
 
-    def cast(self, vote: Vote, step: int = 0, *, at_end: bool = False) -> Vote:
+    def _connect(self) -> None:
+        if self.size == 1 or self._group is not None:
+            return
+        whole = self._process_group is dist.group.WORLD
+        self._group = dist.new_group(
+            dist.get_process_group_ranks(self._process_group),
+            backend='gloo',
+            timeout=timedelta(seconds=self.timeout_s),
+            use_local_synchronization=not whole,
+        )
+
+    def cast(
+        self, vote: Vote, step: int | None = 0, *, at_end: bool = False
+    ) -> Vote:
         """Vote, wait for the other processes, and return the largest vote.
 
         The number of the ``step`` must be the same in all processes, unless
-        one has failed or is in doubt. All must come to the end of their data
-        together (``at_end``).
+        one has failed or is in doubt; None is for a process that has no step
+        of its own. All must come to the end of their data together
+        (``at_end``).
 
         Raises:
             PeerError: If another process is gone, does not answer in time, or
                 is in another step.
         """
+        self._connect()
         if self._group is None:
             return vote
-        bits = 1 << vote | _FIRST_STEP << step % _STEPS | _FIRST_END << at_end
+        bits = 1 << vote
+        if step is not None:
+            bits |= _FIRST_STEP << step % _STEPS | _FIRST_END << at_end
         flags = torch.full((1,), bits, dtype=torch.int32)
         limit = self.timeout_s
         if vote is Vote.ERROR:

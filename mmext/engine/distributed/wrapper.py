@@ -35,6 +35,7 @@ from ...registry import MODEL_WRAPPERS
 from .counter import GradientCheck, Lack
 from .report import (
     GradientSyncError,
+    RankReport,
     format_sync_report,
     is_peer_error,
     peer_failed,
@@ -61,11 +62,19 @@ _REDUCER_ERRORS = (
     'Expected to have finished reduction in the prior iteration',
     'Expected to mark a variable ready only once',
     'Your training graph has changed',
+    'Expected sparse gradient to be defined',
+    'Expected variable to have sparse gradient',
+    'Cannot access storage of SparseTensorImpl',
 )
+# What `join(throw_on_early_termination=True)` raises on all processes.
+_NO_MORE_INPUT = 'exhausted inputs'
 # Steps of the optimizer before which replicas are compared: the first few,
 # and then every so many.
 _FIRST_UPDATES = 4
 _UPDATE_INTERVAL = 100
+# Attributes that a copy gets anew: they belong to the hooks and the process
+# groups of this wrapper, or are an error of a step that the copy never did.
+_NOT_COPIED = ('_check', '_vote', '_failure', '_opened')
 
 
 @MODEL_WRAPPERS.register_module()
@@ -96,6 +105,9 @@ class DistributedDataParallel(MMDistributedDataParallel):
     The losses may be in containers of any kind: those that DDP does not
     open, such as subclasses of dict, data samples and other objects, are
     opened here.
+
+    In :meth:`join`, a process that has no more batches votes with the others,
+    whose weights may differ from its own: replicas are not compared.
 
     Args:
         module: The model, on its device.
@@ -134,6 +146,10 @@ class DistributedDataParallel(MMDistributedDataParallel):
         detect_anomalous_params: bool = False,
         **kwargs: Any,
     ) -> None:
+        # PyTorch 2.13 names it so.
+        renamed = kwargs.pop('forward_sync_buffers', None)
+        if renamed is not None:
+            broadcast_buffers = renamed
         lazy = [n for n, p in module.named_parameters() if is_lazy(p)]
         if lazy:
             raise ValueError(
@@ -163,11 +179,15 @@ class DistributedDataParallel(MMDistributedDataParallel):
                     dist.broadcast(buffer, source, group=self.process_group)
         self.settings = SyncSettings(find_unused_parameters, static_graph)
         self.check_gradients = check_gradients
-        self._check = GradientCheck(
-            module, self.settings, self.parameters_to_ignore
-        )
-        self._vote = StepVote(self.process_group)
         self._bypassed = bypassed_methods(module, DistributedDataParallel)
+        self._start_checks(StepVote(self.process_group))
+
+    def _start_checks(self, vote: StepVote) -> None:
+        """Register the hooks of a new wrapper, or of a copy of one."""
+        self._check = GradientCheck(
+            self.module, self.settings, self.parameters_to_ignore
+        )
+        self._vote = vote
         self._queued = self._voted = False
         self._num_steps = 0
         # A forward whose gradients have not been averaged yet; whether some
@@ -177,7 +197,7 @@ class DistributedDataParallel(MMDistributedDataParallel):
         self._opened: OpenedOutput | None = None
         self._num_updates = 0
         self._failure: Exception | None = None
-        if not check_gradients:
+        if not self.check_gradients:
             return
         # Replicas are checked before any optimizer of the model steps.
         reference = weakref.ref(self)
@@ -189,6 +209,17 @@ class DistributedDataParallel(MMDistributedDataParallel):
 
         handle = register_optimizer_step_pre_hook(check)
         weakref.finalize(self, handle.remove)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        return {k: v for k, v in state.items() if k not in _NOT_COPIED}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        # PyTorch copies it, and would not average the first step of a copy.
+        self._static_graph_delay_allreduce_enqueued = False
+        # Other processes may have no copy: a group would wait for them.
+        self._start_checks(StepVote(self.process_group, connect=False))
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """Run the model; in training, watch the backward of the result.
@@ -214,7 +245,7 @@ class DistributedDataParallel(MMDistributedDataParallel):
                 outputs = self._opened.close(outputs)
         finally:
             self._opens, self._opened = False, None
-        self._check.end_forward()
+        self._check.end_forward(outputs)
         for tensor in trainable_tensors(outputs):
             tensor.register_hook(self._queue_check)
         return outputs
@@ -287,12 +318,32 @@ class DistributedDataParallel(MMDistributedDataParallel):
         with super().no_sync():
             yield
 
+    def _match_all_reduce_for_bwd_pass(self) -> None:
+        """In ``join``, without a batch: do what a backward of others does."""
+        works = [
+            self.reducer._run_comm_hook(bucket)
+            for bucket in self.reducer._get_zeros_like_grad_buckets()
+        ]
+        if self.check_gradients:
+            # The others vote when they have begun to average, and then wait.
+            self._cast(Vote.OK, joined=True)
+        for work in works:
+            work.wait()
+
+    def _sync_final_model(self, is_last_joiner: bool) -> None:
+        """At the end of ``join``: all go on with the same weights."""
+        super()._sync_final_model(is_last_joiner)
+        self._num_steps = 0
+
     def _queue_check(self, grad: Tensor) -> None:
         """At the start of the backward: queue a check for its end."""
         # It is queued first, so it comes before the reducer waits for others.
         if not self._queued:
             self._queued = True
             current_watch().note('backward')
+            if self._check.absent_tables():
+                # The reducer would end this backward, and explain nothing.
+                self._remove_autograd_hooks()
             Variable._execution_engine.queue_callback(self._check_step)
 
     def _check_step(self) -> None:
@@ -331,6 +382,15 @@ class DistributedDataParallel(MMDistributedDataParallel):
         if self._failure is not None:
             raise self._failure
         self._finish_incomplete()
+        join = self._join_config
+        if not join.enable or join.throw_on_early_termination:
+            # All processes are here: none has left the batches to others.
+            self._check_replicas()
+        self._check.settle()
+        self._awaits = False
+
+    def _check_replicas(self) -> None:
+        """Compare replicas in some updates, and in those in doubt."""
         doubt = self._doubt()
         count, self._num_updates = self._num_updates, self._num_updates + 1
         if count < _FIRST_UPDATES or count % _UPDATE_INTERVAL == 0:
@@ -338,8 +398,6 @@ class DistributedDataParallel(MMDistributedDataParallel):
         elif doubt.value and self._cast(Vote.DOUBT) is Vote.DOUBT:
             # Others may have seen none, and learn it by their next vote.
             self._compare_replicas(f'update {count + 1}', doubt)
-        self._check.settle()
-        self._awaits = False
 
     def _doubt(self) -> Doubt:
         """Why the gradients may be those of this process alone."""
@@ -389,13 +447,22 @@ class DistributedDataParallel(MMDistributedDataParallel):
             self._cast(Vote.OK, at_end=True)
 
     def _cast(
-        self, vote: Vote, error: str = '', *, at_end: bool = False
+        self,
+        vote: Vote,
+        error: str = '',
+        *,
+        at_end: bool = False,
+        joined: bool = False,
     ) -> Vote:
-        """Vote once per step, and raise the error that is the result."""
+        """Vote once per step, and raise the error that is the result.
+
+        A process that has ``joined`` has no batch, and no step of its own.
+        """
         self._voted = vote is not Vote.DOUBT
         self._is_incomplete = False
+        step = None if joined else self._num_steps
         try:
-            result = self._vote.cast(vote, self._num_steps, at_end=at_end)
+            result = self._vote.cast(vote, step, at_end=at_end)
         except PeerError as failure:
             self._failure = failure
             raise
@@ -406,14 +473,18 @@ class DistributedDataParallel(MMDistributedDataParallel):
         if result in (Vote.OK, Vote.DOUBT):
             return result
         if result is Vote.GRADIENTS and not self._is_last:
-            lacks = Lack.OTHER
+            lacks = Lack.ALL if joined else Lack.OTHER
             if vote is Vote.GRADIENTS and not error:
                 lacks = self._check.lacks()
+                if lacks is Lack.SOME and not self._may_repeat:
+                    lacks = Lack.OTHER
             lacks = max(self._vote.exchange(lacks))
-            if lacks is Lack.ALL or (lacks is Lack.SOME and self._may_repeat):
+            if joined and lacks is Lack.SOME:
+                return self._cast(vote, joined=True)
+            if lacks is not Lack.OTHER:
                 # A further backward may bring what is missing to all; or it
                 # is computed by torch.autograd.grad, and put there by hand.
-                self._is_incomplete, self._queued = True, False
+                self._is_incomplete, self._queued = not joined, False
                 self._voted = False
                 return result
         if result is Vote.ERROR:
@@ -424,7 +495,9 @@ class DistributedDataParallel(MMDistributedDataParallel):
             return result
         # The reducer is in the middle of a step that will not end.
         self._remove_autograd_hooks()
-        report = self._check.report(self._vote.rank, error)
+        report = RankReport(self._vote.rank)
+        if not joined:
+            report = self._check.report(self._vote.rank, error)
         reports = self._vote.exchange(report)
         self._failure = GradientSyncError(
             format_sync_report(reports, self.settings), tuple(reports)
@@ -434,6 +507,10 @@ class DistributedDataParallel(MMDistributedDataParallel):
     def _fail(self, error: Exception) -> None:
         """Report an error of this process to the others, or explain it."""
         if self._voted or not self.check_gradients:
+            return
+        if _NO_MORE_INPUT in str(error):
+            # All processes know by join, and this step has not begun.
+            self._num_steps -= 1
             return
         text = f'{type(error).__name__}: {error}'
         if is_peer_error(error):

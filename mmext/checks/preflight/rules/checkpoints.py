@@ -1,7 +1,6 @@
 """Weights that a config names and that cannot be loaded."""
 
 import difflib
-import importlib.util
 import re
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,6 +14,7 @@ from mmengine.runner.checkpoint import CheckpointLoader
 from torch import nn
 
 from ....utils.archive import DamagedFileError, check_archive
+from ....utils.broken_libraries import BrokenLibraryError
 from ....utils.safe_load import (
     foreign_names,
     is_pretrained,
@@ -233,22 +233,33 @@ def named_by_resume(subject: Subject) -> Iterator[Finding]:
 
 @CKPT.rule(
     'CKPT006',
-    title='weights need a package that is not installed',
+    title='weights need a package that cannot be imported',
     severity=Severity.WARNING,
     remedy='install the package, or name the file itself',
 )
 def missing_package(subject: Subject) -> Iterator[Finding]:
     """``torchvision://`` asks torchvision where its weights are."""
-    if importlib.util.find_spec('torchvision') is not None:
+    found = [
+        (path, value)
+        for path, value, scheme in _addresses(subject)
+        if scheme in ('torchvision', 'modelzoo')
+    ]
+    if not found:
         return
-    for path, value, scheme in _addresses(subject):
-        if scheme in ('torchvision', 'modelzoo'):
-            yield new_finding(
-                f'{value} is looked up by the package torchvision, which is '
-                'not installed here',
-                path=path,
-                names=('torchvision',),
-            )
+    try:
+        import torchvision  # noqa: F401
+    except BrokenLibraryError as error:
+        problem = f', which is broken: {error}'
+    except ModuleNotFoundError:
+        problem = ', which is not installed here'
+    else:
+        return
+    for path, value in found:
+        yield new_finding(
+            f'{value} is looked up by the package torchvision{problem}',
+            path=path,
+            names=('torchvision',),
+        )
 
 
 @CKPT.rule(

@@ -6,6 +6,7 @@ from typing import Any
 from ...config import FLAG
 from ...ddp import (
     AVERAGE_ALL,
+    LAYOUT_REMEDY,
     NO_SEARCH,
     OUTSIDE_FORWARD,
     REPLACE_CHECKPOINTS,
@@ -117,8 +118,7 @@ DDP013 = DDP.declare(
     'DDP013',
     title='a gradient is sparse, dense or missing where DDP expects another',
     severity=Severity.ERROR,
-    remedy='set sparse=False in the embedding; else use it in every step, as '
-    'an embedding only, and no sparse gradients elsewhere',
+    remedy=LAYOUT_REMEDY,
 )
 
 
