@@ -43,6 +43,10 @@ class Case(NamedTuple):
 CASES = {
     'plain': Case(),
     'steps in backward': Case('drift', 'DDP010', 'before DDP has averaged'),
+    'steps by data': Case('drift', 'DDP010', 'before DDP has averaged'),
+    'clears in backward': Case(),
+    'decays in backward': Case(),
+    'undefined gradient': Case(),
     'max norm': Case('drift', 'DDP010', 'max_norm of the embedding'),
     # All rows, as of positions: they are the same in all processes.
     'max norm of all': Case(),
@@ -104,9 +108,9 @@ class OwnSteps(BaseModel):
         if self.case == 'frozen inside':
             self.between = nn.Linear(WIDTH, WIDTH)
         self.head = nn.Linear(WIDTH, 1)
-        if self.case == 'steps in backward':
-            for parameter in self.parameters():
-                parameter.register_post_accumulate_grad_hook(_descend)
+        if self.case in _HOOKS:
+            for parameter in self.stem.parameters():
+                parameter.register_post_accumulate_grad_hook(_HOOKS[self.case])
         if 'max norm' in self.case:
             self.table = nn.Embedding(6, WIDTH, max_norm=0.5)
         elif 'unused' in self.case:
@@ -114,6 +118,8 @@ class OwnSteps(BaseModel):
         elif self.case == 'quantized':
             self.stem.qconfig = get_default_qat_qconfig('fbgemm')
             prepare_qat(self.train(), inplace=True)
+        elif self.case == 'undefined gradient':
+            self.bias = nn.Parameter(torch.ones(1))
         elif self.case == 'expanded':
             self.scale = nn.Parameter(torch.ones(1).expand(WIDTH))
         elif self.case == 'expanded buffer':
@@ -137,7 +143,22 @@ class OwnSteps(BaseModel):
                 x = x + self.extra(x)
         if 'expanded' in self.case:
             x = x * self.scale
-        return {'loss': (self.head(x) - 1).square().mean()}
+        y = self.head(x)
+        if self.case == 'undefined gradient':
+            y = _Straight.apply(y, self.bias)
+        return {'loss': (y - 1).square().mean()}
+
+
+class _Straight(torch.autograd.Function):
+    """A sum whose second term gets no gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
+        return x + y
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return grad, None
 
 
 def _descend(parameter: nn.Parameter) -> None:
@@ -145,6 +166,27 @@ def _descend(parameter: nn.Parameter) -> None:
     with torch.no_grad():
         parameter.sub_(parameter.grad, alpha=0.1)
     parameter.grad = None
+
+
+def _descend_by_data(parameter: nn.Parameter) -> None:
+    """The same, without a trace in the version of the parameter."""
+    parameter.data.sub_(parameter.grad, alpha=0.1)
+
+
+def _clear(parameter: nn.Parameter) -> None:
+    parameter.grad = None
+
+
+def _decay(parameter: nn.Parameter) -> None:
+    parameter.data.mul_(0.9)
+
+
+_HOOKS = {
+    'steps in backward': _descend,
+    'steps by data': _descend_by_data,
+    'clears in backward': _clear,
+    'decays in backward': _decay,
+}
 
 
 def config_of(name: str) -> str:

@@ -43,6 +43,7 @@ from .graph import (
     open_output,
     trainable_tensors,
 )
+from .ready_gradients import accumulator_of
 from .reducer import (
     Outcome,
     Prediction,
@@ -82,6 +83,7 @@ __all__ = [
     'UnusedParameter',
     'UnusedReason',
     'Verdict',
+    'accumulator_of',
     'all_tensors',
     'bypassed_methods',
     'code_location',

@@ -20,6 +20,7 @@ from torch.nn.parameter import is_lazy
 from torch.utils.weak import WeakIdKeyDictionary
 
 from ...utils.training import get_rng_state, set_rng_state
+from ..findings import ErrorCatcher
 from .graph import (
     all_tensors,
     graph_leaves,
@@ -30,7 +31,7 @@ from .graph import (
     passed_tensors,
     unopened_containers,
 )
-from .ready_gradients import ReadyGradient, ReadyRecorder
+from .ready_gradients import ReadyGradient, ReadyRecorder, is_same
 from .value_flow import ValueFlow
 
 
@@ -47,6 +48,12 @@ class UnusedReason(str, Enum):
     )
     FROZEN = 'frozen (requires_grad=False) after the model was wrapped'
     IN_FORWARD = 'with a gradient only from a backward within forward'
+
+
+_STEPS = (
+    'a hook changes them in the backward, before DDP has averaged their '
+    'gradients, as an optimizer that steps there does'
+)
 
 
 @dataclass(frozen=True)
@@ -101,6 +108,9 @@ class StepUsage:
     # in it; those of them whose gradient was removed again before it returned.
     in_forward: tuple[ReadyGradient, ...] = ()
     cleared: frozenset[str] = frozenset()
+    # With a gradient that was ready, and that a hook has removed later in the
+    # same backward.
+    removed: frozenset[str] = frozenset()
     # Not trainable, or not there, at the beginning of the step.
     late: tuple[str, ...] = ()
     # With a gradient that no backward has put there.
@@ -121,8 +131,8 @@ class StepUsage:
     # Of embeddings with sparse gradients, for which DDP expects them.
     sparse: frozenset[str] = frozenset()
     # Changed by each process for itself within the step, with what does so: a
-    # hook, when the gradient is ready and not yet averaged, or an embedding
-    # with max_norm.
+    # hook, in the backward, when gradients are not yet averaged, or an
+    # embedding with max_norm.
     stepped: Mapping[str, str] = field(default_factory=dict)
 
     def counts(self, *, joint: bool = False) -> dict[str, int]:
@@ -378,6 +388,15 @@ def record_step(
             and name not in ready
             and id(parameter.grad) not in own
         )
+        stepped = recorder.stepped
+        if stepped:
+
+            def run_against() -> None:
+                (backward or Tensor.backward)(-loss_of(forward()))
+
+            stepped = _changed_by_gradients(
+                model, watched, stepped, run_against
+            )
         again = None
         if is_joint and loss.requires_grad and not recorder.stepped:
             again = _record_joint(
@@ -410,6 +429,7 @@ def record_step(
         call_sites={names[i]: site for i, site in flow.call_sites.items()},
         in_forward=recorder.in_forward,
         cleared=cleared,
+        removed=frozenset(recorder.removed),
         late=tuple(late),
         by_hand=by_hand,
         passed=names_of(passed),
@@ -421,8 +441,35 @@ def record_step(
         },
         lazy=lazy,
         sparse=_sparse_parameters(model, parameters),
-        stepped=recorder.stepped | scaled,
+        stepped=dict.fromkeys(stepped, _STEPS) | scaled,
     )
+
+
+def _changed_by_gradients(
+    model: nn.Module,
+    parameters: Mapping[str, nn.Parameter],
+    before: Mapping[str, Tensor],
+    run_against: Callable[[], Any],
+) -> list[str]:
+    """Which changed parameters become others with gradients of another sign.
+
+    The others change in the same way in all processes, as by weight decay or
+    by limits in a hook. Each is taken for changed by gradients where the step
+    cannot be run again.
+    """
+    after = {n: p.detach().clone() for n, p in parameters.items()}
+    same: set[str] = set()
+    with restored(model), torch.no_grad(), ErrorCatcher(lambda error: None):
+        model.zero_grad()
+        for name, value in before.items():
+            parameters[name].copy_(value)
+        with torch.enable_grad():
+            run_against()
+        same = {n for n in before if is_same(parameters[n], after[n])}
+    with torch.no_grad():
+        for name, value in after.items():
+            parameters[name].copy_(value)
+    return [name for name in before if name not in same]
 
 
 def _joins(tensors: list[Tensor], loss: Tensor, first: int) -> bool:
@@ -510,7 +557,7 @@ def _record_joint(
         for p in parameters.values()
     }
     loss = loss_of(outputs)
-    with ReadyRecorder(model, parameters, as_reducer=True) as recorder:
+    with ReadyRecorder(model, parameters, find_empty=True) as recorder:
         (backward or Tensor.backward)(loss)
     for parameter, grad in grads.items():
         parameter.grad = grad
