@@ -10,8 +10,10 @@
 
 from .explain import (
     AVERAGE_ALL,
+    KEEP_DENSE,
     NO_SEARCH,
     OUTSIDE_FORWARD,
+    REGISTER,
     REPLACE_CHECKPOINTS,
     SEARCH,
     STEP_REMEDY,
@@ -35,6 +37,7 @@ from .graph import (
     StaleGraphError,
     all_tensors,
     find_outsiders,
+    foreign_parameters,
     graph_leaves,
     graph_nodes,
     kept_tensors,
@@ -55,18 +58,22 @@ from .trace import (
     StepUsage,
     UnusedParameter,
     UnusedReason,
+    lazy_tensors,
     record_step,
     restored,
     run_training_forward,
     trace_step,
     trace_train_step,
+    unsendable_tensors,
 )
 from .value_flow import code_location, location_in, running_frames
 
 __all__ = [
     'AVERAGE_ALL',
+    'KEEP_DENSE',
     'NO_SEARCH',
     'OUTSIDE_FORWARD',
+    'REGISTER',
     'REPLACE_CHECKPOINTS',
     'SEARCH',
     'STEP_REMEDY',
@@ -90,11 +97,13 @@ __all__ = [
     'explain_step',
     'filled',
     'find_outsiders',
+    'foreign_parameters',
     'graph_leaves',
     'graph_nodes',
     'group_lines',
     'has_own_train_step',
     'kept_tensors',
+    'lazy_tensors',
     'location_in',
     'loose_parameters',
     'name_lines',
@@ -112,4 +121,5 @@ __all__ = [
     'trace_step',
     'trace_train_step',
     'trainable_tensors',
+    'unsendable_tensors',
 ]

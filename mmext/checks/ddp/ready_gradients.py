@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import partial, wraps
+from functools import wraps
 from itertools import takewhile
 from typing import Any
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from .value_flow import code_location, reentrant_backward
+from .value_flow import code_location, reentrant_backward, watched_calls
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,11 @@ def accumulator_of(parameter: nn.Parameter) -> Any:
     function, when nobody holds it.
     """
     with torch.enable_grad():
-        return parameter.view_as(parameter).grad_fn.next_functions[0][0]
+        function = parameter.view_as(parameter).grad_fn
+    # A class of tensors may wrap the view.
+    while function.next_functions:
+        function = function.next_functions[0][0]
+    return function
 
 
 class ReadyRecorder:
@@ -126,15 +130,9 @@ class ReadyRecorder:
         for name, parameter in self._parameters.items():
             self._watch(name, parameter)
         if self._watch_modules:
-            for name, module in self._model.named_modules():
-                enter = module.register_forward_pre_hook(
-                    partial(self._enter, name)
-                )
-                leave = module.register_forward_hook(
-                    self._leave, always_call=True
-                )
-                self._exits.callback(enter.remove)
-                self._exits.callback(leave.remove)
+            self._exits.enter_context(
+                watched_calls(self._model, self._enter, self._leave)
+            )
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -275,6 +273,9 @@ class ReadyRecorder:
 
 def is_same(value: Tensor, other: Tensor) -> bool:
     """Whether tensors have the same values; NaN is the same as NaN."""
-    return torch.equal(value, other) or torch.equal(
-        value.nan_to_num(), other.nan_to_num()
+    if value.layout is not torch.strided:
+        value, other = value.to_dense(), other.to_dense()
+    return torch.equal(value, other) or (
+        value.is_floating_point()
+        and torch.equal(value.nan_to_num(), other.nan_to_num())
     )

@@ -110,8 +110,8 @@ def predict_failures(
     of these. Only what is silent is followed by anything.
     """
     wrapped = wrapped or steps[0]
-    if wrapped.lazy or not wrapped.names:
-        return (Prediction(Outcome.REFUSED, 0, wrapped.lazy),)
+    if wrapped.refused or not wrapped.names:
+        return (Prediction(Outcome.REFUSED, 0, wrapped.refused),)
     reducer = _Reducer(wrapped, find_unused_parameters, static_graph)
     results = []
     for number, usage in enumerate(steps):

@@ -23,6 +23,7 @@ from ...utils.training import get_rng_state, set_rng_state
 from ..findings import ErrorCatcher
 from .graph import (
     all_tensors,
+    foreign_parameters,
     graph_leaves,
     graph_nodes,
     joined,
@@ -126,13 +127,14 @@ class StepUsage:
     # A number for each parameter, which another one that takes over its name
     # does not have.
     serials: Mapping[str, int] = field(default_factory=dict)
-    # Without a shape at the beginning of the step.
-    lazy: tuple[str, ...] = ()
+    # Parameters without a shape, and sparse or quantized parameters and
+    # buffers, at the beginning of the step.
+    refused: tuple[str, ...] = ()
     # Of embeddings with sparse gradients, for which DDP expects them.
     sparse: frozenset[str] = frozenset()
-    # Changed by each process for itself within the step, with what does so: a
-    # hook, in the backward, when gradients are not yet averaged, or an
-    # embedding with max_norm.
+    # Changed by each process for itself, with what does so: a hook, in the
+    # backward, when gradients are not yet averaged; an embedding with
+    # max_norm; the optimizer, which has parameters that DDP does not know.
     stepped: Mapping[str, str] = field(default_factory=dict)
 
     def counts(self, *, joint: bool = False) -> dict[str, int]:
@@ -281,15 +283,19 @@ def restored(
     """Put a model back as it was: values, gradients, mode, random numbers.
 
     Optimizers forget what they remember of the steps, if they remembered
-    nothing before; without one, no parameter is copied.
+    nothing before; without one, no parameter is copied. What they have beside
+    the parameters of the model is put back, too.
     """
-    grads = {p: p.grad for p in model.parameters()}
+    groups = [group for o in optimizers for group in o.param_groups]
+    foreign = foreign_parameters(model, groups).values()
+    grads = {p: p.grad for p in (*model.parameters(), *foreign)}
     kept = [b for b in model.buffers() if not is_lazy(b)]
     if optimizers:
-        kept += model.parameters()
+        kept += grads
     values = {tensor: tensor.detach().clone() for tensor in kept}
     buffers = [(m, dict(m._buffers)) for m in model.modules()]
-    modes = {module: module.training for module in model.modules()}
+    # One that TorchScript has frozen has no mode.
+    modes = {m: m.training for m in model.modules() if hasattr(m, 'training')}
     fresh = [optimizer for optimizer in optimizers if not optimizer.state]
     state = get_rng_state()
     try:
@@ -301,7 +307,13 @@ def restored(
         for parameter in {*grads, *model.parameters()}:
             parameter.grad = grads.get(parameter)
         for module, own in buffers:
-            module._buffers.update(own)
+            if isinstance(module._buffers, dict):
+                module._buffers.clear()
+                module._buffers.update(own)
+                continue
+            # Compiled by TorchScript, which has them as attributes only.
+            for name, buffer in own.items():
+                setattr(module, name, buffer)
         for optimizer in fresh:
             optimizer.state.clear()
         with torch.no_grad():
@@ -309,7 +321,7 @@ def restored(
                 if tensor.shape != value.shape:
                     tensor.resize_(value.shape)
                 # An expanded one cannot be written to, and has not changed.
-                if not torch.equal(tensor, value):
+                if not is_same(tensor, value):
                     tensor.copy_(value)
 
 
@@ -332,6 +344,7 @@ def record_step(
     }
     names = tuple(parameters)
     lazy = tuple(name for name in names if is_lazy(parameters[name]))
+    unsendable = unsendable_tensors(model)
     flow = ValueFlow(model, names)
     compiled = _has_compiled_parts(model)
     recorder = ReadyRecorder(model, parameters, watch_modules=not compiled)
@@ -407,7 +420,10 @@ def record_step(
         return frozenset(n for n, p in watched.items() if id(p) in leaves)
 
     unused = _explain_unused(parameters, recorder, flow, outputs, loss)
-    if compiled:
+    if compiled or any(
+        isinstance(module, torch.jit.ScriptModule)
+        for module in model.modules()
+    ):
         # Compiled functions are not looked into.
         vague = UnusedParameter(
             UnusedReason.NEVER_USED,
@@ -439,7 +455,7 @@ def record_step(
             name: _SERIALS.setdefault(parameter, next(_next_serial))
             for name, parameter in watched.items()
         },
-        lazy=lazy,
+        refused=(*lazy, *unsendable),
         sparse=_sparse_parameters(model, parameters),
         stepped=dict.fromkeys(stepped, _STEPS) | scaled,
     )
@@ -487,6 +503,23 @@ def _joins(tensors: list[Tensor], loss: Tensor, first: int) -> bool:
 # A number of each parameter that no other one has, nor will have.
 _SERIALS = WeakIdKeyDictionary()
 _next_serial = itertools.count(1)
+
+
+def lazy_tensors(model: nn.Module) -> tuple[str, ...]:
+    """Parameters and buffers that have no shape yet."""
+    tensors = (*model.named_parameters(), *model.named_buffers())
+    return tuple(name for name, tensor in tensors if is_lazy(tensor))
+
+
+def unsendable_tensors(model: nn.Module) -> tuple[str, ...]:
+    """Parameters and buffers that DDP cannot send: sparse or quantized."""
+    tensors = (*model.named_parameters(), *model.named_buffers())
+    return tuple(
+        name
+        for name, tensor in tensors
+        if not is_lazy(tensor)
+        and (tensor.layout is not torch.strided or tensor.is_quantized)
+    )
 
 
 def _sparse_parameters(

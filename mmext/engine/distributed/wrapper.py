@@ -19,17 +19,20 @@ from torch import Tensor, nn
 from torch import distributed as dist
 from torch.autograd import Variable
 from torch.nn.parallel import DistributedDataParallel as TorchDDP
-from torch.nn.parameter import is_lazy
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from ...checks.ddp import (
+    KEEP_DENSE,
     STEP_REMEDY,
     WRAPPERS,
     OpenedOutput,
     SyncSettings,
     bypassed_methods,
+    foreign_parameters,
+    lazy_tensors,
     open_output,
     trainable_tensors,
+    unsendable_tensors,
 )
 from ...registry import MODEL_WRAPPERS
 from .counter import GradientCheck, Lack
@@ -46,6 +49,7 @@ from .vote import (
     StepVote,
     Vote,
     drift_of,
+    foreign_lines,
     replica_sums,
 )
 from .watch import PeerError, current_watch
@@ -115,7 +119,8 @@ class DistributedDataParallel(MMDistributedDataParallel):
             ``bucket_cap_mb``.
 
     Raises:
-        ValueError: If the model has parameters that have no shape yet.
+        ValueError: If the model has parameters or buffers that have no shape
+            yet, or are sparse or quantized.
         GradientSyncError: In ``train_step``, in a backward and in a step of
             an optimizer, if gradients are not averaged.
         PeerError: In ``train_step``, if another process has failed there, is
@@ -134,16 +139,23 @@ class DistributedDataParallel(MMDistributedDataParallel):
         detect_anomalous_params: bool = False,
         **kwargs: Any,
     ) -> None:
-        lazy = [n for n, p in module.named_parameters() if is_lazy(p)]
+        lazy = lazy_tensors(module)
         if lazy:
             raise ValueError(
-                'module must have parameters with a shape, got lazy ones: '
-                f'{", ".join(lazy)}; give the number of inputs in the model '
-                '(nn.Linear for nn.LazyLinear), or run one batch through it '
-                'before it is wrapped'
+                'module must have parameters and buffers with a shape, got '
+                f'lazy ones: {", ".join(lazy)}; give the number of inputs in '
+                'the model (nn.Linear for nn.LazyLinear), or run one batch '
+                'through it before it is wrapped'
+            )
+        unsendable = unsendable_tensors(module)
+        if unsendable:
+            raise ValueError(
+                'module must have dense parameters and buffers, got sparse or '
+                'quantized ones, which DDP cannot send to other processes: '
+                f'{", ".join(unsendable)}; {KEEP_DENSE}'
             )
         for buffer in module.buffers():
-            if buffer.layout is torch.strided and 0 in buffer.stride():
+            if 0 in buffer.stride():
                 # An expanded one, which DDP could not write to.
                 buffer.data = buffer.clone()
         super().__init__(
@@ -334,7 +346,11 @@ class DistributedDataParallel(MMDistributedDataParallel):
         doubt = self._doubt()
         count, self._num_updates = self._num_updates, self._num_updates + 1
         if count < _FIRST_UPDATES or count % _UPDATE_INTERVAL == 0:
-            self._compare_replicas(f'update {count + 1}', doubt)
+            foreign = foreign_parameters(self.module, optimizer.param_groups)
+            self._compare_replicas(f'update {count + 1}', doubt, foreign)
+            if foreign and count == 0 and self._vote.rank == 0:
+                text = '\n'.join(foreign_lines(list(foreign)))
+                print_log(text, 'current', level=logging.WARNING)
         elif doubt.value and self._cast(Vote.DOUBT) is Vote.DOUBT:
             # Others may have seen none, and learn it by their next vote.
             self._compare_replicas(f'update {count + 1}', doubt)
@@ -352,13 +368,16 @@ class DistributedDataParallel(MMDistributedDataParallel):
             return Doubt.NEVER
         return Doubt.AGAIN if self._check.is_dirty() else Doubt.NONE
 
-    def _compare_replicas(self, location: str, doubt: Doubt) -> None:
+    def _compare_replicas(
+        self, location: str, doubt: Doubt, foreign: Mapping[str, Tensor] = {}
+    ) -> None:
         """Raise on all processes if weights or gradients differ."""
         report = ReplicaReport(
             self._vote.rank,
             location,
             doubt,
-            replica_sums(self.module, self.parameters_to_ignore),
+            replica_sums(self.module, self.parameters_to_ignore, foreign),
+            tuple(foreign),
         )
         drift = drift_of(self._vote.exchange(report))
         if drift:
