@@ -64,14 +64,14 @@ OUTSIDE_FORWARD = (
     'used outside of forward, where find_unused_parameters does not look'
 )
 REGISTER = (
-    'hold layers in nn.ModuleList or nn.ModuleDict, and tensors as '
-    'nn.Parameter, not in a list or dict of Python, so that they are the '
-    "model's; put a module of its own, such as a loss, into the model, too; "
-    'or average its gradients yourself before the optimizer steps'
+    'register layers in nn.ModuleList or nn.ModuleDict, and tensors as '
+    'nn.Parameter, not in a list or dict of Python; put a module outside of '
+    'the model, such as a loss, into the model; or average the gradients '
+    'yourself before the optimizer steps'
 )
 KEEP_DENSE = (
-    'make it dense, or keep it as an attribute that is no buffer, and move it '
-    'to the device yourself'
+    'make it dense, or keep it as an attribute that is not a buffer, and move '
+    'it to the device yourself'
 )
 AVERAGE_ALL = (
     'let all losses be part of one backward of what forward returns, and the '

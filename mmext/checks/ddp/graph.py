@@ -305,10 +305,10 @@ def kept_tensors(model: nn.Module) -> dict[str, list[Tensor]]:
 def foreign_parameters(
     model: nn.Module, groups: Iterable[Mapping[str, Any]]
 ) -> dict[str, Tensor]:
-    """Parameters in groups of an optimizer that are not a model's.
+    """Parameters in groups of an optimizer that are not a model's, by path.
 
-    By where an attribute of the model holds them, as layers in a list, or else
-    by their position in the groups.
+    The path is that of an attribute of the model, as ``layers[0].weight`` for
+    a layer in a list, or else the position in the groups.
     """
     own = set(map(id, model.parameters()))
     foreign = {
@@ -452,7 +452,7 @@ def _named(
 ) -> Iterator[tuple[str, Tensor]]:
     """Tensors in a value, by their path, once for each object.
 
-    Of a module, its parameters.
+    A module has the paths of its parameters.
     """
     if isinstance(value, Tensor):
         yield location, value

@@ -34,12 +34,14 @@ class ReadyGradient:
 def accumulator_of(parameter: nn.Parameter) -> Any:
     """Return the function that adds up the gradient of a parameter.
 
-    DDP listens there. Its hooks run where a gradient is undefined, too, which
-    those of the parameter do since PyTorch 2.7 only. They are gone with the
-    function, when nobody holds it.
+    DDP listens there. Hooks of this function run for an undefined gradient,
+    too; hooks of the parameter do so since PyTorch 2.7 only. They are gone
+    with the function, when nobody holds it.
     """
+    strided = parameter.layout is torch.strided
     with torch.enable_grad():
-        function = parameter.view_as(parameter).grad_fn
+        view = parameter.view_as(parameter) if strided else parameter.clone()
+    function = view.grad_fn
     # A class of tensors may wrap the view.
     while function.next_functions:
         function = function.next_functions[0][0]
@@ -196,7 +198,7 @@ class ReadyRecorder:
 
     @contextmanager
     def _watch_values(self) -> Iterator[None]:
-        """Note what a backward changes that only adds gradients up."""
+        """Note the parameters that a backward changes, and lost gradients."""
         # Not on a GPU, whose memory may be full.
         before = {
             name: parameter.detach().to('cpu', copy=True)

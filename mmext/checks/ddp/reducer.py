@@ -179,7 +179,7 @@ class _Reducer:
         self._local: dict[str, None] = {}
         # Of the first step of a static graph: the last gradient of each.
         self._last: dict[str, ReadyGradient] = {}
-        # Of the step, those that a hook has removed again.
+        # Gradients that a hook has removed again in this step.
         self._removed: set[str | None] = set()
         # Those with a gradient now, and those that had one at any time since
         # the last average.

@@ -283,8 +283,8 @@ def restored(
     """Put a model back as it was: values, gradients, mode, random numbers.
 
     Optimizers forget what they remember of the steps, if they remembered
-    nothing before; without one, no parameter is copied. What they have beside
-    the parameters of the model is put back, too.
+    nothing before; without one, no parameter is copied. Parameters that only
+    an optimizer has are put back, too.
     """
     groups = [group for o in optimizers for group in o.param_groups]
     foreign = foreign_parameters(model, groups).values()
@@ -294,7 +294,7 @@ def restored(
         kept += grads
     values = {tensor: tensor.detach().clone() for tensor in kept}
     buffers = [(m, dict(m._buffers)) for m in model.modules()]
-    # One that TorchScript has frozen has no mode.
+    # A module that TorchScript has frozen has no mode.
     modes = {m: m.training for m in model.modules() if hasattr(m, 'training')}
     fresh = [optimizer for optimizer in optimizers if not optimizer.state]
     state = get_rng_state()
@@ -467,11 +467,11 @@ def _changed_by_gradients(
     before: Mapping[str, Tensor],
     run_against: Callable[[], Any],
 ) -> list[str]:
-    """Which changed parameters become others with gradients of another sign.
+    """Return the changed parameters whose new values depend on gradients.
 
-    The others change in the same way in all processes, as by weight decay or
-    by limits in a hook. Each is taken for changed by gradients where the step
-    cannot be run again.
+    ``run_against`` runs the step again with gradients of the other sign. A
+    change that stays the same, as weight decay in a hook, is the same in all
+    processes. If the step cannot be run again, all changes count.
     """
     after = {n: p.detach().clone() for n, p in parameters.items()}
     same: set[str] = set()

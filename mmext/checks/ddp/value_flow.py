@@ -196,7 +196,7 @@ class ValueFlow(TorchFunctionMode):
         inputs, known = _Origins(), (args, kwargs)
         self._modules.append((name, inputs))
         if isinstance(module, torch.jit.ScriptModule):
-            # It runs outside of Python, and is taken to use all that it has.
+            # Its code is not seen: assume that it uses all its parameters.
             known = (args, kwargs, list(module.parameters()))
         for tensor in all_tensors(known):
             inputs.add(self._origins_of(tensor))
@@ -300,12 +300,12 @@ def watched_calls(
 ) -> Iterator[None]:
     """Call functions around the forward of each module of a model.
 
-    Hooks that have keyword arguments, too; ``enter`` gets the name first, and
-    ``leave`` is called after an error, too.
+    Both are hooks of PyTorch: ``enter`` gets the name of the module first, and
+    keyword arguments last; ``leave`` is also called after an error.
     """
     with ExitStack() as exits:
         for name, module in model.named_modules():
-            # Those of TorchScript refuse hooks, and run them nevertheless.
+            # Methods of TorchScript modules refuse hooks, calls run them.
             before = nn.Module.register_forward_pre_hook(
                 module, partial(enter, name), with_kwargs=True
             )

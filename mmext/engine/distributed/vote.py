@@ -303,7 +303,7 @@ def drift_of(reports: Sequence[ReplicaReport]) -> str:
 
 
 def foreign_lines(names: Sequence[str]) -> list[str]:
-    """What DDP does with parameters that the model does not have."""
+    """Lines about parameters that the optimizer has and the model has not."""
     text = (
         'in the optimizer, but not in the model, so DDP does not average the '
         'gradients, and a checkpoint does not have the weights:'

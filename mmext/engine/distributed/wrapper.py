@@ -95,7 +95,8 @@ class DistributedDataParallel(MMDistributedDataParallel):
     forward, or nothing was averaged, all processes compare their gradients
     and weights first, and raise the same error if they differ. They also do
     so before the first 4 steps of the optimizer and every 100th, in case
-    weights or gradients are changed by hand.
+    weights or gradients are changed by hand, or the optimizer has parameters
+    that the model does not have, as layers in a list.
 
     The losses may be in containers of any kind: those that DDP does not
     open, such as subclasses of dict, data samples and other objects, are

@@ -410,7 +410,7 @@ class _SyncFindings:
         )
 
     def _local(self, names: Any) -> str:
-        """What becomes of parameters whose gradients stay local, and why."""
+        """Effect and reason for parameters whose gradients stay local."""
         idle = {n for s in self.dry_run.all_steps() for n in s.idle}
         groups: dict[tuple[str, str], list[str]] = {}
         for name in names:
