@@ -13,6 +13,8 @@ KINDS = {
     'Expected to have finished reduction': 'unfinished',
     'Expected to mark a variable ready only once': 'twice',
     'training graph has changed': 'changed',
+    'Expected sparse gradient': 'unexpected',
+    'Encountered gradient which is undefined': 'unexpected',
     'Connection closed by peer': 'lost',
     'Connection reset by peer': 'lost',
 }

@@ -18,6 +18,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import mmext.engine.distributed
+from helpers.ddp_parts import PARTS
 from mmext.models.checkpointing.checkpoint import checkpoint_modules
 
 WORLD_SIZE = 2
@@ -72,6 +73,7 @@ class Toy(BaseModel):
             instead of a loss of zero.
         input_grad: False leaves features of a stem that does not train
             without the need of a gradient.
+        part: Behind the block, see ``ddp_parts.PARTS``.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class Toy(BaseModel):
         heads: int = 1,
         skip_empty: bool = False,
         input_grad: bool = True,
+        part: str = '',
     ) -> None:
         super().__init__()
         self.use, self.decoder_uses = use, decoder
@@ -99,15 +102,20 @@ class Toy(BaseModel):
             self.decoder = wrap(_block(), decoder_checkpoint)
         self.heads = nn.ModuleList(nn.Linear(WIDTH, 2) for _ in range(heads))
         self.box = nn.Linear(WIDTH, WIDTH)
+        self.part = PARTS[part].build(WIDTH) if part else None
         if unused != 'no':
             self.class_embed = nn.Parameter(torch.ones(WIDTH, 3))
         self.double()
+        if part:
+            self.part.ready()
 
     def forward(
         self,
         inputs: torch.Tensor,
         targets: torch.Tensor,
         head: int,
+        step: int,
+        rank: int,
         mode: str = 'loss',
     ) -> dict[str, torch.Tensor]:
         """Two losses; each is a mean over what the rank itself has."""
@@ -120,6 +128,8 @@ class Toy(BaseModel):
             outs.append(self._encode(view))
             scores.append(self.heads[head](outs[-1]))
         x = sum(outs)
+        if self.part is not None:
+            x = self.part(x, step, rank)
         losses = self._extra(x)
         if self.unused == 'no_grad':
             with torch.no_grad():
@@ -182,6 +192,8 @@ def batch_of(case: Case, step: int, rank: int) -> dict[str, Any]:
         'inputs': torch.randn(NUM_QUERIES, WIDTH, **options),
         'targets': torch.randn(count, WIDTH, **options),
         'head': {'first': 0, 'rank': rank, 'step': step % 2}[case.head],
+        'step': step,
+        'rank': rank,
     }
 
 
@@ -209,7 +221,8 @@ def _flat(model: nn.Module, gradients: bool) -> list[float]:
     values = [p for p in model.parameters() if p.requires_grad]
     if gradients:
         values = [
-            torch.zeros_like(p) if p.grad is None else p.grad for p in values
+            torch.zeros_like(p) if p.grad is None else p.grad.to_dense()
+            for p in values
         ]
     return torch.cat([v.detach().flatten() for v in values]).tolist()
 
@@ -235,13 +248,24 @@ def _reference(options: str) -> dict[str, Any]:
     optim = _Recorder(model)
     losses = []
     for step in range(NUM_STEPS):
-        values = []
+        values, sums = [], {}
+        start = {p: p.detach().clone() for p in model.parameters()}
         for rank in range(WORLD_SIZE):
+            for parameter, value in start.items():
+                # What a hook has changed, it changes in each process.
+                parameter.data.copy_(value)
             out = model(**batch_of(case, step, rank))
             loss, _ = model.parse_losses(out)
-            (loss / WORLD_SIZE).backward()
+            loss.backward()
             values.append(float(loss.detach()))
+            for parameter in model.parameters():
+                if parameter.grad is not None:
+                    total = sums.get(parameter, 0) + parameter.grad.to_dense()
+                    sums[parameter] = total
+                parameter.grad = None
         losses.append(values)
+        for parameter, total in sums.items():
+            parameter.grad = total / WORLD_SIZE
         optim.step()
         optim.zero_grad()
     return {'losses': losses, 'gradients': optim.gradients}

@@ -12,6 +12,7 @@ import itertools
 from typing import Any, NamedTuple
 
 from helpers.ddp_cases import Case
+from helpers.ddp_parts import PARTS
 
 UNFINISHED = 'unfinished@1'
 TWICE = 'twice@0'
@@ -215,6 +216,14 @@ def _fairscale() -> dict[str, Row]:
     }
 
 
+def _parts() -> dict[str, Row]:
+    """Undefined gradients, and hooks that change them or the weights."""
+    return {
+        f'part_{name}': Row({'part': name}, *part[1:])
+        for name, part in PARTS.items()
+    }
+
+
 def matrix_b() -> dict[str, Expected]:
     """Kinds of use x (no flag, find_unused, static_graph)."""
     rows = {
@@ -223,6 +232,7 @@ def matrix_b() -> dict[str, Expected]:
         **_ours(),
         **_empty(),
         **_fairscale(),
+        **_parts(),
     }
     flags = {'plain': {}, 'find_unused': {'find_unused': True}}
     flags['static'] = {'static': True}
@@ -231,7 +241,7 @@ def matrix_b() -> dict[str, Expected]:
         for flag, options in flags.items():
             name, outcome = f'{kind}-{flag}', getattr(row, flag)
             names = row.names
-            if outcome == TWICE and 'decoder' not in row.model:
+            if outcome == TWICE and not {'decoder', 'part'} & row.model.keys():
                 names = BLOCK
             case = Case(name, row.model, **options, **row.data)
             cases[name] = Expected(
@@ -247,9 +257,10 @@ def ours_of(outcome: str) -> str:
     """What our wrapper does where plain DDP does ``outcome``.
 
     It raises on both ranks, in the step that has the cause. What is not
-    trained in one process either is left to the preflight.
+    trained in one process either is left to the preflight, and what PyTorch
+    does not expect is its own error, on both ranks.
     """
-    if outcome in ('ok', 'untrained'):
+    if outcome in ('ok', 'untrained', 'unexpected@0'):
         return outcome
     early = {UNFINISHED: 0, 'unfinished@2': 1, LATE: 1, 'diverged': 0}
     step = early[outcome] if outcome in early else outcome.partition('@')[2]

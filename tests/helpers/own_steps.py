@@ -8,8 +8,12 @@ from typing import Any, NamedTuple
 
 import torch
 from mmengine.model import BaseModel, MMDistributedDataParallel
-from mmengine.optim import build_optim_wrapper
-from mmengine.registry import DATASETS, MODELS
+from mmengine.optim import DefaultOptimWrapperConstructor, build_optim_wrapper
+from mmengine.registry import (
+    DATASETS,
+    MODELS,
+    OPTIM_WRAPPER_CONSTRUCTORS,
+)
 from torch import Tensor, nn
 from torch.ao.quantization import get_default_qat_qconfig, prepare_qat
 from torch.utils.data import Dataset
@@ -31,6 +35,8 @@ class Case(NamedTuple):
         says: A part of its message.
         accumulated: Batches of a step of the optimizer.
         static: ``static_graph`` of the wrapper.
+        refused: Whether our wrapper and the preflight refuse what plain DDP
+            trains.
     """
 
     real: str = 'ok'
@@ -38,11 +44,21 @@ class Case(NamedTuple):
     says: str = ''
     accumulated: int = 1
     static: bool = False
+    refused: bool = False
 
 
 CASES = {
     'plain': Case(),
     'steps in backward': Case('drift', 'DDP010', 'before DDP has averaged'),
+    'steps by data': Case('drift', 'DDP010', 'before DDP has averaged'),
+    'clears in backward': Case(),
+    'decays in backward': Case(),
+    'undefined gradient': Case(),
+    'layers in a list': Case('drift', 'DDP010', 'layers[0]; the optimizer'),
+    'frozen layers in a list': Case('ok', 'DDP010', 'so they stay as they'),
+    'made in forward': Case('ok', 'DDP010', 'not trained at', refused=True),
+    'scripted': Case(),
+    'frozen script': Case(),
     'max norm': Case('drift', 'DDP010', 'max_norm of the embedding'),
     # All rows, as of positions: they are the same in all processes.
     'max norm of all': Case(),
@@ -104,9 +120,19 @@ class OwnSteps(BaseModel):
         if self.case == 'frozen inside':
             self.between = nn.Linear(WIDTH, WIDTH)
         self.head = nn.Linear(WIDTH, 1)
-        if self.case == 'steps in backward':
-            for parameter in self.parameters():
-                parameter.register_post_accumulate_grad_hook(_descend)
+        if self.case in _HOOKS:
+            for parameter in self.stem.parameters():
+                parameter.register_post_accumulate_grad_hook(_HOOKS[self.case])
+        # Layers that are not the model's.
+        self.layers: list[nn.Module] = []
+        if 'layers in a list' in self.case:
+            layer = nn.Linear(WIDTH, WIDTH)
+            self.layers += [layer.requires_grad_('frozen' not in self.case)]
+        elif self.case == 'scripted':
+            self.between = torch.jit.script(_Counted())
+        elif self.case == 'frozen script':
+            layer = nn.Linear(WIDTH, WIDTH).eval()
+            self.between = torch.jit.freeze(torch.jit.script(layer))
         if 'max norm' in self.case:
             self.table = nn.Embedding(6, WIDTH, max_norm=0.5)
         elif 'unused' in self.case:
@@ -114,6 +140,8 @@ class OwnSteps(BaseModel):
         elif self.case == 'quantized':
             self.stem.qconfig = get_default_qat_qconfig('fbgemm')
             prepare_qat(self.train(), inplace=True)
+        elif self.case == 'undefined gradient':
+            self.bias = nn.Parameter(torch.ones(1))
         elif self.case == 'expanded':
             self.scale = nn.Parameter(torch.ones(1).expand(WIDTH))
         elif self.case == 'expanded buffer':
@@ -137,7 +165,41 @@ class OwnSteps(BaseModel):
                 x = x + self.extra(x)
         if 'expanded' in self.case:
             x = x * self.scale
-        return {'loss': (self.head(x) - 1).square().mean()}
+        for layer in self.layers:
+            x = layer(x)
+        if self.case == 'made in forward':
+            if not hasattr(self, 'late'):
+                self.late = nn.Linear(WIDTH, WIDTH)
+            x = self.late(x)
+        y = self.head(x)
+        if self.case == 'undefined gradient':
+            y = _Straight.apply(y, self.bias)
+        return {'loss': (y - 1).square().mean()}
+
+
+class _Counted(nn.Module):
+    """A layer that counts its calls in a buffer, each time a new one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(WIDTH, WIDTH)
+        self.register_buffer('calls', torch.zeros(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls = self.calls + 1
+        return self.layer(x)
+
+
+class _Straight(torch.autograd.Function):
+    """A sum whose second term gets no gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
+        return x + y
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return grad, None
 
 
 def _descend(parameter: nn.Parameter) -> None:
@@ -145,6 +207,42 @@ def _descend(parameter: nn.Parameter) -> None:
     with torch.no_grad():
         parameter.sub_(parameter.grad, alpha=0.1)
     parameter.grad = None
+
+
+def _descend_by_data(parameter: nn.Parameter) -> None:
+    """The same, without a trace in the version of the parameter."""
+    parameter.data.sub_(parameter.grad, alpha=0.1)
+
+
+def _clear(parameter: nn.Parameter) -> None:
+    parameter.grad = None
+
+
+def _decay(parameter: nn.Parameter) -> None:
+    parameter.data.mul_(0.9)
+
+
+_HOOKS = {
+    'steps in backward': _descend,
+    'steps by data': _descend_by_data,
+    'clears in backward': _clear,
+    'decays in backward': _decay,
+}
+
+
+@OPTIM_WRAPPER_CONSTRUCTORS.register_module(force=True)
+class WithLayersInLists(DefaultOptimWrapperConstructor):
+    """The optimizer of all that the model uses."""
+
+    def __call__(self, model: nn.Module) -> Any:
+        wrapper = super().__call__(model)
+        parameters = [
+            parameter
+            for layer in getattr(model, 'module', model).layers
+            for parameter in layer.parameters()
+        ]
+        wrapper.optimizer.param_groups[0]['params'] += parameters
+        return wrapper
 
 
 def config_of(name: str) -> str:
@@ -162,6 +260,7 @@ train_dataloader = dict(
 train_cfg = dict(by_epoch=True, max_epochs=1)
 optim_wrapper = dict(
     type='OptimWrapper', accumulative_counts={case.accumulated},
+    constructor='WithLayersInLists',
     optimizer=dict(type='SGD', lr=0.1))
 model_wrapper_cfg = dict(
     type='mmext.DistributedDataParallel', static_graph={case.static})
@@ -184,6 +283,7 @@ def real_rank(job: tuple[str, bool], rank: int) -> Report:
             {
                 'type': 'OptimWrapper',
                 'accumulative_counts': case.accumulated,
+                'constructor': 'WithLayersInLists',
                 'optimizer': {'type': 'SGD', 'lr': 0.1},
             },
         )
@@ -191,7 +291,8 @@ def real_rank(job: tuple[str, bool], rank: int) -> Report:
             samples = [data[4 * step + 2 * rank + i] for i in range(2)]
             batch = {k: [s[k] for s in samples] for k in samples[0]}
             wrapper.train_step(batch, optim)
-        result['weights'] = [p.tolist() for p in model.parameters()]
+        groups = optim.param_groups
+        result['weights'] = [p.tolist() for g in groups for p in g['params']]
     except Exception as error:
         # Not raised: it is what the case is run for.
         result['error'] = str(error)

@@ -10,9 +10,11 @@
 
 from .explain import (
     AVERAGE_ALL,
+    KEEP_DENSE,
     LAYOUT_REMEDY,
     NO_SEARCH,
     OUTSIDE_FORWARD,
+    REGISTER,
     REPLACE_CHECKPOINTS,
     SEARCH,
     STEP_REMEDY,
@@ -36,6 +38,7 @@ from .graph import (
     StaleGraphError,
     all_tensors,
     find_outsiders,
+    foreign_parameters,
     graph_leaves,
     graph_nodes,
     kept_tensors,
@@ -44,6 +47,7 @@ from .graph import (
     open_output,
     trainable_tensors,
 )
+from .ready_gradients import accumulator_of
 from .reducer import (
     Outcome,
     Prediction,
@@ -55,20 +59,24 @@ from .trace import (
     StepUsage,
     UnusedParameter,
     UnusedReason,
+    lazy_tensors,
     record_step,
     restored,
     run_training_forward,
     sparse_parameters,
     trace_step,
     trace_train_step,
+    unsendable_tensors,
 )
 from .value_flow import code_location, location_in, running_frames
 
 __all__ = [
     'AVERAGE_ALL',
+    'KEEP_DENSE',
     'LAYOUT_REMEDY',
     'NO_SEARCH',
     'OUTSIDE_FORWARD',
+    'REGISTER',
     'REPLACE_CHECKPOINTS',
     'SEARCH',
     'STEP_REMEDY',
@@ -85,17 +93,20 @@ __all__ = [
     'UnusedParameter',
     'UnusedReason',
     'Verdict',
+    'accumulator_of',
     'all_tensors',
     'bypassed_methods',
     'code_location',
     'explain_step',
     'filled',
     'find_outsiders',
+    'foreign_parameters',
     'graph_leaves',
     'graph_nodes',
     'group_lines',
     'has_own_train_step',
     'kept_tensors',
+    'lazy_tensors',
     'location_in',
     'loose_parameters',
     'name_lines',
@@ -114,4 +125,5 @@ __all__ = [
     'trace_step',
     'trace_train_step',
     'trainable_tensors',
+    'unsendable_tensors',
 ]

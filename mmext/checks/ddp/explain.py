@@ -22,13 +22,13 @@ from mmengine.model import (
     MMSeparateDistributedDataParallel,
 )
 from torch import nn
-from torch.nn.parameter import is_lazy
 
 from .reducer import Outcome, Prediction, SyncSettings, predict_outcome
 from .trace import (
     StepUsage,
     UnusedParameter,
     UnusedReason,
+    lazy_tensors,
     restored,
     trace_train_step,
 )
@@ -66,6 +66,16 @@ OUTSIDE_FORWARD = (
 LAYOUT_REMEDY = (
     'set sparse=False in the embedding; else use it in every step, as an '
     'embedding only, and no sparse gradients elsewhere'
+)
+REGISTER = (
+    'register layers in nn.ModuleList or nn.ModuleDict, and tensors as '
+    'nn.Parameter, not in a list or dict of Python; put a module outside of '
+    'the model, such as a loss, into the model; or average the gradients '
+    'yourself before the optimizer steps'
+)
+KEEP_DENSE = (
+    'make it dense, or keep it as an attribute that is not a buffer, and move '
+    'it to the device yourself'
 )
 AVERAGE_ALL = (
     'let all losses be part of one backward of what forward returns, and the '
@@ -468,10 +478,10 @@ gradient (in use)
             'model must be a BaseModel without a wrapper, as it is before '
             f'Runner.wrap_model, got {type(model).__name__}'
         )
-    lazy = tuple(n for n, p in model.named_parameters() if is_lazy(p))
+    lazy = lazy_tensors(model)
     if lazy:
         # DDP refuses them; a step could not be undone.
-        usage = StepUsage((), (), frozenset(), lazy=lazy)
+        usage = StepUsage((), (), frozenset(), refused=lazy)
         return Explanation([Step(usage)], settings)
     with restored(model):
         usage = trace_train_step(model, batch)

@@ -295,6 +295,45 @@ def kept_tensors(model: nn.Module) -> dict[str, list[Tensor]]:
     included.
     """
     kept: dict[str, list[Tensor]] = {}
+    for location, named in _held_tensors(model):
+        tensors = [t for _, t in named if t.grad_fn is not None]
+        if tensors:
+            kept[location] = tensors
+    return kept
+
+
+def foreign_parameters(
+    model: nn.Module, groups: Iterable[Mapping[str, Any]]
+) -> dict[str, Tensor]:
+    """Parameters in groups of an optimizer that are not a model's, by path.
+
+    The path is that of an attribute of the model, as ``layers[0].weight`` for
+    a layer in a list, or else the position in the groups.
+    """
+    own = set(map(id, model.parameters()))
+    foreign = {
+        id(parameter): (f"param_groups[{i}]['params'][{j}]", parameter)
+        for i, group in enumerate(groups)
+        for j, parameter in enumerate(group['params'])
+        if id(parameter) not in own
+    }
+    paths: dict[int, str] = {}
+    for _, named in _held_tensors(model) if foreign else ():
+        for path, tensor in named:
+            paths.setdefault(id(tensor), path)
+    return {
+        paths.get(key, position): parameter
+        for key, (position, parameter) in foreign.items()
+    }
+
+
+def _held_tensors(
+    model: nn.Module,
+) -> Iterator[tuple[str, list[tuple[str, Tensor]]]]:
+    """Tensors in the attributes and buffers of modules, by attribute.
+
+    Each tensor with its path.
+    """
     seen: set[int] = set()
     for name, module in model.named_modules():
         for attribute, value in vars(module).items():
@@ -303,10 +342,7 @@ def kept_tensors(model: nn.Module) -> dict[str, list[Tensor]]:
             values = value if attribute == '_buffers' else {attribute: value}
             for key, item in values.items():
                 location = f'{name}.{key}' if name else key
-                tensors = [t for _, t in _named(location, item, seen)]
-                if tensors:
-                    kept[location] = tensors
-    return kept
+                yield location, list(_named(location, item, seen))
 
 
 class StaleGraphError(RuntimeError):
@@ -414,17 +450,18 @@ def find_outsiders(
 def _named(
     location: str, value: Any, seen: set[int], depth: int = _MAX_KEPT_DEPTH
 ) -> Iterator[tuple[str, Tensor]]:
-    """Tensors with a graph in a value, by their path, once for each object.
+    """Tensors in a value, by their path, once for each object.
 
-    Modules are not looked into.
+    A module has the paths of its parameters.
     """
     if isinstance(value, Tensor):
-        if value.grad_fn is not None:
-            yield location, value
+        yield location, value
         return
     if depth == 0 or id(value) in seen:
         return
-    if isinstance(value, Mapping):
+    if isinstance(value, nn.Module):
+        items = [(f'{location}.{n}', p) for n, p in value.named_parameters()]
+    elif isinstance(value, Mapping):
         items = [(f'{location}[{key!r}]', item) for key, item in value.items()]
     elif isinstance(value, _CONTAINERS):
         items = [(f'{location}[{i}]', item) for i, item in enumerate(value)]

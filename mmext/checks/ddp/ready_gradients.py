@@ -1,18 +1,17 @@
 """Record the order in which gradients are ready in a step."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import partial, wraps
+from functools import wraps
 from itertools import takewhile
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import get_gradient_edge
 from torch.nn.parameter import is_lazy
 
-from .value_flow import code_location, reentrant_backward
+from .value_flow import code_location, reentrant_backward, watched_calls
 
 
 @dataclass(frozen=True)
@@ -23,12 +22,30 @@ class ReadyGradient:
     # Number of the backward pass it happened in: 0 for one that was called,
     # another number for each nested one.
     task: int
-    # Whether it is known to have added nothing to the gradient.
+    # Whether it is known to have added nothing to the gradient, as an
+    # undefined one, for which hooks run, too; or a hook has removed it.
     empty: bool = False
     # Number of the backward that was called, from 0.
     backward: int = 0
     # Whether the gradient was sparse then.
     sparse: bool = False
+
+
+def accumulator_of(parameter: nn.Parameter) -> Any:
+    """Return the function that adds up the gradient of a parameter.
+
+    DDP listens there. Hooks of this function run for an undefined gradient,
+    too; hooks of the parameter do so since PyTorch 2.7 only. They are gone
+    with the function, when nobody holds it.
+    """
+    strided = parameter.layout is torch.strided
+    with torch.enable_grad():
+        view = parameter.view_as(parameter) if strided else parameter.clone()
+    function = view.grad_fn
+    # A class of tensors may wrap the view.
+    while function.next_functions:
+        function = function.next_functions[0][0]
+    return function
 
 
 class ReadyRecorder:
@@ -41,8 +58,7 @@ class ReadyRecorder:
     Args:
         model: Whose modules are watched.
         parameters: That are watched, by their names.
-        as_reducer: Hear what DDP's reducer hears, parameters without a
-            gradient included, and find those that add nothing.
+        find_empty: Also compare gradients, to find backwards that add zeros.
         watch_modules: Note the modules that run again in the backward; off
             for compiled ones, which hooks would change.
     """
@@ -52,12 +68,12 @@ class ReadyRecorder:
         model: nn.Module,
         parameters: Mapping[str, nn.Parameter],
         *,
-        as_reducer: bool = False,
+        find_empty: bool = False,
         watch_modules: bool = True,
     ) -> None:
         self._model = model
         self._parameters = parameters
-        self._as_reducer = as_reducer
+        self._find_empty = find_empty
         self._watch_modules = watch_modules
         # Whether backwards from here on keep their graphs.
         self.retain_graphs = False
@@ -78,9 +94,10 @@ class ReadyRecorder:
         self.reentrant: dict[str, str] = {}
         self.reran: dict[str, None] = {}
         self.in_forward: tuple[ReadyGradient, ...] = ()
-        self._versions: dict[str, int] = {}
-        # Changed, or without their gradient, when that was ready.
-        self.stepped: dict[str, str] = {}
+        # Values before the first backward that has changed them.
+        self.stepped: dict[str, Tensor] = {}
+        # With a gradient that is gone at the end of its backward.
+        self.removed: dict[str, None] = {}
 
     @property
     def ready(self) -> tuple[ReadyGradient, ...]:
@@ -92,7 +109,6 @@ class ReadyRecorder:
         self.in_forward = tuple(self._ready)
         self._ready.clear()
         self._backward = -1
-        self._versions = {n: p._version for n, p in self._parameters.items()}
 
     def watch_more(self, parameters: Mapping[str, nn.Parameter]) -> None:
         """Watch parameters, too, that the forward has made trainable.
@@ -116,15 +132,9 @@ class ReadyRecorder:
         for name, parameter in self._parameters.items():
             self._watch(name, parameter)
         if self._watch_modules:
-            for name, module in self._model.named_modules():
-                enter = module.register_forward_pre_hook(
-                    partial(self._enter, name)
-                )
-                leave = module.register_forward_hook(
-                    self._leave, always_call=True
-                )
-                self._exits.callback(enter.remove)
-                self._exits.callback(leave.remove)
+            self._exits.enter_context(
+                watched_calls(self._model, self._enter, self._leave)
+            )
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -138,19 +148,11 @@ class ReadyRecorder:
     def _watch(self, name: str, parameter: nn.Parameter) -> None:
         if not parameter.requires_grad or is_lazy(parameter):
             return
-        if self._as_reducer:
-            node = get_gradient_edge(parameter).node
-            # It is gone, and the hook with it, when nobody holds it.
-            self._exits.callback(lambda node: None, node)
-            hook = node.register_hook(
-                lambda _, grads: self._record(
-                    name, self._is_empty(name, grads)
-                )
-            )
-        else:
-            hook = parameter.register_post_accumulate_grad_hook(
-                lambda _: self._record(name)
-            )
+        node = accumulator_of(parameter)
+        self._exits.callback(lambda node: None, node)
+        hook = node.register_hook(
+            lambda _, grads: self._record(name, self._is_empty(name, grads[0]))
+        )
         self._exits.callback(hook.remove)
 
     @contextmanager
@@ -172,11 +174,14 @@ class ReadyRecorder:
             if self._running:
                 self._num_tasks += 1
                 self._running.append(self._num_tasks)
+                watch = nullcontext()
             else:
                 self._backward += 1
                 self._running.append(0)
+                watch = self._watch_values()
             try:
-                originals[0](*args, **kwargs)
+                with watch:
+                    originals[0](*args, **kwargs)
             finally:
                 self._running.pop()
 
@@ -190,6 +195,27 @@ class ReadyRecorder:
             yield
         finally:
             torch.autograd.backward, torch.autograd.grad = originals
+
+    @contextmanager
+    def _watch_values(self) -> Iterator[None]:
+        """Note the parameters that a backward changes, and lost gradients."""
+        # Not on a GPU, whose memory may be full.
+        before = {
+            name: parameter.detach().to('cpu', copy=True)
+            for name, parameter in self._parameters.items()
+            if not is_lazy(parameter)
+        }
+        begin = len(self._ready)
+        yield
+        for name, value in before.items():
+            if not is_same(self._parameters[name].detach().cpu(), value):
+                self.stepped.setdefault(name, value)
+        for gradient in self._ready[begin:]:
+            if (
+                not gradient.empty
+                and self._parameters[gradient.name].grad is None
+            ):
+                self.removed[gradient.name] = None
 
     def _enter(self, name: str, *_: object) -> None:
         """Record a module whose forward runs in the backward."""
@@ -209,18 +235,10 @@ class ReadyRecorder:
         if torch._C._current_graph_task_id() != -1:
             self._depth = max(self._depth - 1, 0)
 
-    def _record(self, name: str, empty: bool = False) -> None:
+    def _record(self, name: str, empty: bool) -> None:
         """Record that the gradient of a parameter is ready."""
         task = self._running[-1] if self._running else 0
         grad = self._parameters[name].grad
-        version = self._versions.get(name)
-        if version is not None and (
-            grad is None or version != self._parameters[name]._version
-        ):
-            self.stepped[name] = (
-                'a hook of the parameter uses it in the backward, before DDP '
-                'has averaged it, as an optimizer that steps there does'
-            )
         self._ready.append(
             ReadyGradient(
                 name,
@@ -242,12 +260,24 @@ class ReadyRecorder:
             filter(None, (module, self._location))
         )
 
-    def _is_empty(self, name: str, grads: tuple[Tensor | None, ...]) -> bool:
-        """Whether the gradient is what it was when it was ready before."""
+    def _is_empty(self, name: str, added: Tensor | None) -> bool:
+        """Whether a backward has added nothing to a gradient."""
         grad = self._parameters[name].grad
-        if grad is None or grads[0] is None:
+        if grad is None or added is None:
             return True
+        if not self._find_empty:
+            return False
         last, self._last[name] = self._last.get(name), grad.detach().clone()
         if last is None or last.layout is not grad.layout:
             return False
         return torch.equal(last.to_dense(), grad.to_dense())
+
+
+def is_same(value: Tensor, other: Tensor) -> bool:
+    """Whether tensors have the same values; NaN is the same as NaN."""
+    if value.layout is not torch.strided:
+        value, other = value.to_dense(), other.to_dense()
+    return torch.equal(value, other) or (
+        value.is_floating_point()
+        and torch.equal(value.nan_to_num(), other.nan_to_num())
+    )

@@ -110,8 +110,8 @@ def predict_failures(
     of these. Only what is silent is followed by anything.
     """
     wrapped = wrapped or steps[0]
-    if wrapped.lazy or not wrapped.names:
-        return (Prediction(Outcome.REFUSED, 0, wrapped.lazy),)
+    if wrapped.refused or not wrapped.names:
+        return (Prediction(Outcome.REFUSED, 0, wrapped.refused),)
     reducer = _Reducer(wrapped, find_unused_parameters, static_graph)
     results = []
     for number, usage in enumerate(steps):
@@ -179,6 +179,8 @@ class _Reducer:
         self._local: dict[str, None] = {}
         # Of the first step of a static graph: the last gradient of each.
         self._last: dict[str, ReadyGradient] = {}
+        # Gradients that a hook has removed again in this step.
+        self._removed: set[str | None] = set()
         # Those with a gradient now, and those that had one at any time since
         # the last average.
         self._present: set[str] = set()
@@ -201,6 +203,7 @@ class _Reducer:
         if joins_at is not None:
             gradients = _with_empty(usage)
         gradients = _renamed(gradients, name_of)
+        self._removed = {name_of.get(name) for name in usage.removed}
         if self._static:
             self._more = self._beyond(gradients)
         self._backward(gradients, joins_at)
@@ -339,6 +342,9 @@ class _Reducer:
     def _finish_first(self) -> None:
         """Average after the first step of a static graph."""
         self._static_begun = True
+        gone = tuple(name for name in self._last if name in self._removed)
+        if gone:
+            raise _ReducerError(Outcome.UNEXPECTED, gone)
         self._unused = tuple(n for n, c in self._counts.items() if not c)
         for name in self._names:
             self._check_layout(name, self._last.get(name))

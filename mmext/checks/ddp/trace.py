@@ -20,8 +20,10 @@ from torch.nn.parameter import is_lazy
 from torch.utils.weak import WeakIdKeyDictionary
 
 from ...utils.training import get_rng_state, set_rng_state
+from ..findings import ErrorCatcher
 from .graph import (
     all_tensors,
+    foreign_parameters,
     graph_leaves,
     graph_nodes,
     joined,
@@ -30,7 +32,7 @@ from .graph import (
     passed_tensors,
     unopened_containers,
 )
-from .ready_gradients import ReadyGradient, ReadyRecorder
+from .ready_gradients import ReadyGradient, ReadyRecorder, is_same
 from .value_flow import ValueFlow
 
 
@@ -47,6 +49,12 @@ class UnusedReason(str, Enum):
     )
     FROZEN = 'frozen (requires_grad=False) after the model was wrapped'
     IN_FORWARD = 'with a gradient only from a backward within forward'
+
+
+_STEPS = (
+    'a hook changes them in the backward, before DDP has averaged their '
+    'gradients, as an optimizer that steps there does'
+)
 
 
 @dataclass(frozen=True)
@@ -101,6 +109,9 @@ class StepUsage:
     # in it; those of them whose gradient was removed again before it returned.
     in_forward: tuple[ReadyGradient, ...] = ()
     cleared: frozenset[str] = frozenset()
+    # With a gradient that was ready, and that a hook has removed later in the
+    # same backward.
+    removed: frozenset[str] = frozenset()
     # Not trainable, or not there, at the beginning of the step.
     late: tuple[str, ...] = ()
     # With a gradient that no backward has put there.
@@ -116,13 +127,14 @@ class StepUsage:
     # A number for each parameter, which another one that takes over its name
     # does not have.
     serials: Mapping[str, int] = field(default_factory=dict)
-    # Without a shape at the beginning of the step.
-    lazy: tuple[str, ...] = ()
+    # Parameters without a shape, and sparse or quantized parameters and
+    # buffers, at the beginning of the step.
+    refused: tuple[str, ...] = ()
     # Of embeddings with sparse gradients, for which DDP expects them.
     sparse: frozenset[str] = frozenset()
-    # Changed by each process for itself within the step, with what does so: a
-    # hook, when the gradient is ready and not yet averaged, or an embedding
-    # with max_norm.
+    # Changed by each process for itself, with what does so: a hook, in the
+    # backward, when gradients are not yet averaged; an embedding with
+    # max_norm; the optimizer, which has parameters that DDP does not know.
     stepped: Mapping[str, str] = field(default_factory=dict)
 
     def counts(self, *, joint: bool = False) -> dict[str, int]:
@@ -271,15 +283,19 @@ def restored(
     """Put a model back as it was: values, gradients, mode, random numbers.
 
     Optimizers forget what they remember of the steps, if they remembered
-    nothing before; without one, no parameter is copied.
+    nothing before; without one, no parameter is copied. Parameters that only
+    an optimizer has are put back, too.
     """
-    grads = {p: p.grad for p in model.parameters()}
+    groups = [group for o in optimizers for group in o.param_groups]
+    foreign = foreign_parameters(model, groups).values()
+    grads = {p: p.grad for p in (*model.parameters(), *foreign)}
     kept = [b for b in model.buffers() if not is_lazy(b)]
     if optimizers:
-        kept += model.parameters()
+        kept += grads
     values = {tensor: tensor.detach().clone() for tensor in kept}
     buffers = [(m, dict(m._buffers)) for m in model.modules()]
-    modes = {module: module.training for module in model.modules()}
+    # A module that TorchScript has frozen has no mode.
+    modes = {m: m.training for m in model.modules() if hasattr(m, 'training')}
     fresh = [optimizer for optimizer in optimizers if not optimizer.state]
     state = get_rng_state()
     try:
@@ -291,7 +307,13 @@ def restored(
         for parameter in {*grads, *model.parameters()}:
             parameter.grad = grads.get(parameter)
         for module, own in buffers:
-            module._buffers.update(own)
+            if isinstance(module._buffers, dict):
+                module._buffers.clear()
+                module._buffers.update(own)
+                continue
+            # Compiled by TorchScript, which has them as attributes only.
+            for name, buffer in own.items():
+                setattr(module, name, buffer)
         for optimizer in fresh:
             optimizer.state.clear()
         with torch.no_grad():
@@ -299,7 +321,7 @@ def restored(
                 if tensor.shape != value.shape:
                     tensor.resize_(value.shape)
                 # An expanded one cannot be written to, and has not changed.
-                if not torch.equal(tensor, value):
+                if not is_same(tensor, value):
                     tensor.copy_(value)
 
 
@@ -322,6 +344,7 @@ def record_step(
     }
     names = tuple(parameters)
     lazy = tuple(name for name in names if is_lazy(parameters[name]))
+    unsendable = unsendable_tensors(model)
     flow = ValueFlow(model, names)
     compiled = _has_compiled_parts(model)
     recorder = ReadyRecorder(model, parameters, watch_modules=not compiled)
@@ -378,6 +401,15 @@ def record_step(
             and name not in ready
             and id(parameter.grad) not in own
         )
+        stepped = recorder.stepped
+        if stepped:
+
+            def run_against() -> None:
+                (backward or Tensor.backward)(-loss_of(forward()))
+
+            stepped = _changed_by_gradients(
+                model, watched, stepped, run_against
+            )
         again = None
         if is_joint and loss.requires_grad and not recorder.stepped:
             again = _record_joint(
@@ -388,7 +420,10 @@ def record_step(
         return frozenset(n for n, p in watched.items() if id(p) in leaves)
 
     unused = _explain_unused(parameters, recorder, flow, outputs, loss)
-    if compiled:
+    if compiled or any(
+        isinstance(module, torch.jit.ScriptModule)
+        for module in model.modules()
+    ):
         # Compiled functions are not looked into.
         vague = UnusedParameter(
             UnusedReason.NEVER_USED,
@@ -410,6 +445,7 @@ def record_step(
         call_sites={names[i]: site for i, site in flow.call_sites.items()},
         in_forward=recorder.in_forward,
         cleared=cleared,
+        removed=frozenset(recorder.removed),
         late=tuple(late),
         by_hand=by_hand,
         passed=names_of(passed),
@@ -419,10 +455,37 @@ def record_step(
             name: _SERIALS.setdefault(parameter, next(_next_serial))
             for name, parameter in watched.items()
         },
-        lazy=lazy,
+        refused=(*lazy, *unsendable),
         sparse=sparse_parameters(model, parameters),
-        stepped=recorder.stepped | scaled,
+        stepped=dict.fromkeys(stepped, _STEPS) | scaled,
     )
+
+
+def _changed_by_gradients(
+    model: nn.Module,
+    parameters: Mapping[str, nn.Parameter],
+    before: Mapping[str, Tensor],
+    run_against: Callable[[], Any],
+) -> list[str]:
+    """Return the changed parameters whose new values depend on gradients.
+
+    ``run_against`` runs the step again with gradients of the other sign. A
+    change that stays the same, as weight decay in a hook, is the same in all
+    processes. If the step cannot be run again, all changes count.
+    """
+    after = {n: p.detach().clone() for n, p in parameters.items()}
+    same: set[str] = set()
+    with restored(model), torch.no_grad(), ErrorCatcher(lambda error: None):
+        model.zero_grad()
+        for name, value in before.items():
+            parameters[name].copy_(value)
+        with torch.enable_grad():
+            run_against()
+        same = {n for n in before if is_same(parameters[n], after[n])}
+    with torch.no_grad():
+        for name, value in after.items():
+            parameters[name].copy_(value)
+    return [name for name in before if name not in same]
 
 
 def _joins(tensors: list[Tensor], loss: Tensor, first: int) -> bool:
@@ -440,6 +503,23 @@ def _joins(tensors: list[Tensor], loss: Tensor, first: int) -> bool:
 # A number of each parameter that no other one has, nor will have.
 _SERIALS = WeakIdKeyDictionary()
 _next_serial = itertools.count(1)
+
+
+def lazy_tensors(model: nn.Module) -> tuple[str, ...]:
+    """Parameters and buffers that have no shape yet."""
+    tensors = (*model.named_parameters(), *model.named_buffers())
+    return tuple(name for name, tensor in tensors if is_lazy(tensor))
+
+
+def unsendable_tensors(model: nn.Module) -> tuple[str, ...]:
+    """Parameters and buffers that DDP cannot send: sparse or quantized."""
+    tensors = (*model.named_parameters(), *model.named_buffers())
+    return tuple(
+        name
+        for name, tensor in tensors
+        if not is_lazy(tensor)
+        and (tensor.layout is not torch.strided or tensor.is_quantized)
+    )
 
 
 def sparse_parameters(
@@ -510,7 +590,7 @@ def _record_joint(
         for p in parameters.values()
     }
     loss = loss_of(outputs)
-    with ReadyRecorder(model, parameters, as_reducer=True) as recorder:
+    with ReadyRecorder(model, parameters, find_empty=True) as recorder:
         (backward or Tensor.backward)(loss)
     for parameter, grad in grads.items():
         parameter.grad = grad

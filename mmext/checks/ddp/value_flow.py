@@ -164,16 +164,9 @@ class ValueFlow(TorchFunctionMode):
         self._checkpoints = self._exits.enter_context(
             reentrant_calls(self._leave_checkpoint)
         )
-        for name, module in self._model.named_modules():
-            for hook in (
-                module.register_forward_pre_hook(
-                    partial(self._enter_module, name), with_kwargs=True
-                ),
-                module.register_forward_hook(
-                    self._leave_module, always_call=True
-                ),
-            ):
-                self._exits.callback(hook.remove)
+        self._exits.enter_context(
+            watched_calls(self._model, self._enter_module, self._leave_module)
+        )
         return super().__enter__()
 
     def __exit__(self, *error: Any) -> None:
@@ -200,10 +193,13 @@ class ValueFlow(TorchFunctionMode):
         self, name: str, module: nn.Module, args: tuple, kwargs: dict
     ) -> None:
         self.module_calls[name] = self.module_calls.get(name, 0) + 1
-        inputs = _Origins()
-        for tensor in all_tensors((args, kwargs)):
-            inputs.add(self._origins_of(tensor))
+        inputs, known = _Origins(), (args, kwargs)
         self._modules.append((name, inputs))
+        if isinstance(module, torch.jit.ScriptModule):
+            # Its code is not seen: assume that it uses all its parameters.
+            known = (args, kwargs, list(module.parameters()))
+        for tensor in all_tensors(known):
+            inputs.add(self._origins_of(tensor))
 
     def _leave_module(
         self, module: nn.Module, args: tuple, output: Any
@@ -296,6 +292,29 @@ class ValueFlow(TorchFunctionMode):
         if cut.cause == 'checkpoint':
             site = checkpoint_call_site()
             self.call_sites.update(dict.fromkeys(new, site))
+
+
+@contextmanager
+def watched_calls(
+    model: nn.Module, enter: Callable, leave: Callable
+) -> Iterator[None]:
+    """Call functions around the forward of each module of a model.
+
+    Both are hooks of PyTorch: ``enter`` gets the name of the module first, and
+    keyword arguments last; ``leave`` is also called after an error.
+    """
+    with ExitStack() as exits:
+        for name, module in model.named_modules():
+            # Methods of TorchScript modules refuse hooks, calls run them.
+            before = nn.Module.register_forward_pre_hook(
+                module, partial(enter, name), with_kwargs=True
+            )
+            exits.callback(before.remove)
+            after = nn.Module.register_forward_hook(
+                module, leave, always_call=True
+            )
+            exits.callback(after.remove)
+        yield
 
 
 def _indices(bits: int) -> list[int]:

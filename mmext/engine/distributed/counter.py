@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
+from functools import partial
 from itertools import chain
 from operator import is_
 from typing import Any
@@ -16,6 +17,7 @@ from torch.distributed import distributed_c10d as c10d
 
 from ...checks.ddp import (
     SyncSettings,
+    accumulator_of,
     graph_leaves,
     sparse_parameters,
     trace_step,
@@ -61,6 +63,11 @@ class _Tree:
         )
 
 
+def _note(ready: list, parameter: nn.Parameter, *_: Any) -> None:
+    """Hook of the function that adds up the gradient of a parameter."""
+    ready.append(parameter)
+
+
 class GradientCheck:
     """What one process knows about the gradients of its steps.
 
@@ -96,12 +103,12 @@ class GradientCheck:
         }
         self._tree = _Tree(module, self._is_known)
         # A parameter for each time that its gradient was ready in this step,
-        # and how many were in the steps before. As a hook, a method of a list
-        # costs a third of a function.
+        # and how many were in the steps before.
         self._ready: list[nn.Parameter] = []
         self._before = 0
-        for parameter in self._parameters:
-            parameter.register_post_accumulate_grad_hook(self._ready.append)
+        self._accumulators = [accumulator_of(p) for p in self._parameters]
+        for function, parameter in zip(self._accumulators, self._parameters):
+            function.register_hook(partial(_note, self._ready, parameter))
         # Embeddings whose gradients are sparse; those that a forward has left
         # out.
         sparse = sparse_parameters(module, dict(named))

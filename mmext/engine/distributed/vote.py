@@ -15,7 +15,13 @@ import torch
 from torch import Tensor, nn
 from torch import distributed as dist
 
-from ...checks.ddp import AVERAGE_ALL, filled, name_lines
+from ...checks.ddp import (
+    AVERAGE_ALL,
+    REGISTER,
+    filled,
+    group_lines,
+    name_lines,
+)
 from .report import peer_gone, peers_elsewhere
 from .watch import group_timeout_s
 
@@ -211,9 +217,13 @@ ReplicaSums = Mapping[str, tuple[int, int | None]]
 
 
 def replica_sums(
-    module: nn.Module, ignored: Iterable[str] = ()
+    module: nn.Module,
+    ignored: Iterable[str] = (),
+    foreign: Mapping[str, Tensor] = {},
 ) -> ReplicaSums:
     """Sums of the trainable parameters of a module and of their gradients.
+
+    Also of ``foreign`` ones that have a gradient.
 
     Note:
         Reads all of them once, and synchronises the device.
@@ -224,6 +234,7 @@ def replica_sums(
         for name, parameter in module.named_parameters()
         if parameter.requires_grad and name not in ignored
     ]
+    named += [(n, p) for n, p in foreign.items() if p.grad is not None]
     sums = [checksum(parameter) for _, parameter in named]
     grads = [p.grad for _, p in named if p.grad is not None]
     sums += [
@@ -263,13 +274,15 @@ class ReplicaReport:
     """Sums of weights and gradients of one process, and why they are doubted.
 
     ``location`` is the step of the optimizer, or the backward, that they are
-    of.
+    of. ``foreign`` are parameters of the optimizer that the module does not
+    have.
     """
 
     rank: int
     location: str
     doubt: Doubt
     sums: ReplicaSums
+    foreign: tuple[str, ...] = ()
 
 
 def drift_of(reports: Sequence[ReplicaReport]) -> str:
@@ -295,8 +308,21 @@ def drift_of(reports: Sequence[ReplicaReport]) -> str:
         if names
     ]
     names = tuple(dict.fromkeys((*gradients, *weights)))
-    lines = [_DRIFT_HEAD.format(' and '.join(kinds))]
-    lines += name_lines(names)
+    head = _DRIFT_HEAD.format(' and '.join(kinds))
+    foreign = {name for report in reports for name in report.foreign}
+    if foreign.issuperset(names):
+        return '\n'.join([head, *foreign_lines(names)])
+    lines = [head, *name_lines(names)]
     doubts = dict.fromkeys(r.doubt.value for r in reports if r.doubt.value)
     lines += [filled(doubt) for doubt in doubts]
     return '\n'.join([*lines, '', filled(_DRIFT_ADVICE)])
+
+
+def foreign_lines(names: Sequence[str]) -> list[str]:
+    """Lines about parameters that the optimizer has and the model has not."""
+    text = (
+        'in the optimizer, but not in the model, so DDP does not average the '
+        'gradients, and a checkpoint does not have the weights:'
+    )
+    advice = f'{REGISTER[0].upper()}{REGISTER[1:]}.'
+    return [*map(filled, group_lines(text, names)), filled(advice)]

@@ -19,17 +19,20 @@ from torch import Tensor, nn
 from torch import distributed as dist
 from torch.autograd import Variable
 from torch.nn.parallel import DistributedDataParallel as TorchDDP
-from torch.nn.parameter import is_lazy
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from ...checks.ddp import (
+    KEEP_DENSE,
     STEP_REMEDY,
     WRAPPERS,
     OpenedOutput,
     SyncSettings,
     bypassed_methods,
+    foreign_parameters,
+    lazy_tensors,
     open_output,
     trainable_tensors,
+    unsendable_tensors,
 )
 from ...registry import MODEL_WRAPPERS
 from .counter import GradientCheck, Lack
@@ -47,6 +50,7 @@ from .vote import (
     StepVote,
     Vote,
     drift_of,
+    foreign_lines,
     replica_sums,
 )
 from .watch import PeerError, current_watch, first_line
@@ -100,7 +104,8 @@ class DistributedDataParallel(MMDistributedDataParallel):
     forward, or nothing was averaged, all processes compare their gradients
     and weights first, and raise the same error if they differ. They also do
     so before the first 4 steps of the optimizer and every 100th, in case
-    weights or gradients are changed by hand.
+    weights or gradients are changed by hand, or the optimizer has parameters
+    that the model does not have, as layers in a list.
 
     The losses may be in containers of any kind: those that DDP does not
     open, such as subclasses of dict, data samples and other objects, are
@@ -127,7 +132,8 @@ class DistributedDataParallel(MMDistributedDataParallel):
             ``bucket_cap_mb``.
 
     Raises:
-        ValueError: If the model has parameters that have no shape yet.
+        ValueError: If the model has parameters or buffers that have no shape
+            yet, or are sparse or quantized.
         GradientSyncError: In ``train_step``, in a backward and in a step of
             an optimizer, if gradients are not averaged.
         PeerError: In ``train_step``, if another process has failed there, is
@@ -150,16 +156,23 @@ class DistributedDataParallel(MMDistributedDataParallel):
         renamed = kwargs.pop('forward_sync_buffers', None)
         if renamed is not None:
             broadcast_buffers = renamed
-        lazy = [n for n, p in module.named_parameters() if is_lazy(p)]
+        lazy = lazy_tensors(module)
         if lazy:
             raise ValueError(
-                'module must have parameters with a shape, got lazy ones: '
-                f'{", ".join(lazy)}; give the number of inputs in the model '
-                '(nn.Linear for nn.LazyLinear), or run one batch through it '
-                'before it is wrapped'
+                'module must have parameters and buffers with a shape, got '
+                f'lazy ones: {", ".join(lazy)}; give the number of inputs in '
+                'the model (nn.Linear for nn.LazyLinear), or run one batch '
+                'through it before it is wrapped'
+            )
+        unsendable = unsendable_tensors(module)
+        if unsendable:
+            raise ValueError(
+                'module must have dense parameters and buffers, got sparse or '
+                'quantized ones, which DDP cannot send to other processes: '
+                f'{", ".join(unsendable)}; {KEEP_DENSE}'
             )
         for buffer in module.buffers():
-            if buffer.layout is torch.strided and 0 in buffer.stride():
+            if 0 in buffer.stride():
                 # An expanded one, which DDP could not write to.
                 buffer.data = buffer.clone()
         super().__init__(
@@ -385,16 +398,20 @@ class DistributedDataParallel(MMDistributedDataParallel):
         join = self._join_config
         if not join.enable or join.throw_on_early_termination:
             # All processes are here: none has left the batches to others.
-            self._check_replicas()
+            self._check_replicas(optimizer)
         self._check.settle()
         self._awaits = False
 
-    def _check_replicas(self) -> None:
+    def _check_replicas(self, optimizer: torch.optim.Optimizer) -> None:
         """Compare replicas in some updates, and in those in doubt."""
         doubt = self._doubt()
         count, self._num_updates = self._num_updates, self._num_updates + 1
         if count < _FIRST_UPDATES or count % _UPDATE_INTERVAL == 0:
-            self._compare_replicas(f'update {count + 1}', doubt)
+            foreign = foreign_parameters(self.module, optimizer.param_groups)
+            self._compare_replicas(f'update {count + 1}', doubt, foreign)
+            if foreign and count == 0 and self._vote.rank == 0:
+                text = '\n'.join(foreign_lines(list(foreign)))
+                print_log(text, 'current', level=logging.WARNING)
         elif doubt.value and self._cast(Vote.DOUBT) is Vote.DOUBT:
             # Others may have seen none, and learn it by their next vote.
             self._compare_replicas(f'update {count + 1}', doubt)
@@ -410,13 +427,16 @@ class DistributedDataParallel(MMDistributedDataParallel):
             return Doubt.NEVER
         return Doubt.AGAIN if self._check.is_dirty() else Doubt.NONE
 
-    def _compare_replicas(self, location: str, doubt: Doubt) -> None:
+    def _compare_replicas(
+        self, location: str, doubt: Doubt, foreign: Mapping[str, Tensor] = {}
+    ) -> None:
         """Raise on all processes if weights or gradients differ."""
         report = ReplicaReport(
             self._vote.rank,
             location,
             doubt,
-            replica_sums(self.module, self.parameters_to_ignore),
+            replica_sums(self.module, self.parameters_to_ignore, foreign),
+            tuple(foreign),
         )
         drift = drift_of(self._vote.exchange(report))
         if drift:

@@ -1,5 +1,6 @@
 import pytest
 import torch
+from helpers.odd_modules import ODD, REFUSED, OddNet, batch_of, state_of
 from mmengine.model import BaseModel
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -151,3 +152,30 @@ def test_what_ddp_refuses_is_not_run():
 def test_no_model_of_mmengine():
     with pytest.raises(TypeError, match=r'must be a BaseModel .* got Linear'):
         explain_step(nn.Linear(2, 2), DATA)
+
+
+@pytest.mark.parametrize('name', [*ODD, *REFUSED])
+def test_odd_modules(name):
+    model = OddNet(name)
+    before = state_of(model)
+    explanation = explain_step(model, batch_of(0, 0))
+    refused = ('part.mix',) if name in REFUSED else ()
+    assert explanation.current.names == refused
+    assert explanation.current.works != bool(refused)
+    assert not explanation.unused
+    assert state_of(model) == before
+
+
+def test_a_script_is_used_as_a_whole():
+    """Its code is not seen; its parameters may have no gradient."""
+
+    class Scripted(Net):
+        def forward(self, inputs, mode='loss'):
+            x = self.part(self.stem(inputs))
+            return {'loss': x.sum() + self.extra(inputs).detach().sum()}
+
+    model = Scripted()
+    model.extra = torch.jit.script(model.extra)
+    unused = explain_step(model, DATA).unused
+    assert list(unused) == ['extra.weight', 'extra.bias']
+    assert unused['extra.bias'].reason is UnusedReason.DETACHED

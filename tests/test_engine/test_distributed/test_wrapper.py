@@ -5,6 +5,8 @@ import os
 
 import pytest
 import torch
+from helpers import odd_modules
+from helpers.odd_modules import ODD, REFUSED, OddNet
 from helpers.toy_ranks import results_of_ranks
 from mmdet.utils import reduce_mean
 from mmengine.model import BaseModel, MMFullyShardedDataParallel
@@ -340,3 +342,86 @@ def test_lazy_parameters_are_refused(tmp_path):
             DistributedDataParallel(net)
 
     assert results_of_ranks(run, tmp_path) == [{'value': None}] * 2
+
+
+def test_odd_modules_are_trained(tmp_path):
+    def run(rank):
+        values = {}
+        for name in REFUSED:
+            with pytest.raises(
+                ValueError, match=r'processes: part\.mix; make'
+            ):
+                DistributedDataParallel(OddNet(name))
+        for name in ODD:
+            model = DistributedDataParallel(OddNet(name))
+            train(model, [odd_modules.batch_of(i, rank) for i in range(3)])
+            values[name] = weights(model).tolist()
+        return values
+
+    first, second = results_of_ranks(run, tmp_path)
+    assert first == second
+    assert set(first['value']) == set(ODD)
+
+
+class Listed(Net):
+    """A layer of a list is not the model's."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = [nn.Linear(2, 2)]
+
+    def forward(self, inputs, mode='loss'):
+        return super().forward(self.layers[0](inputs))
+
+
+def listed_optim(model):
+    parameters = [*model.parameters(), *model.module.layers[0].parameters()]
+    return OptimWrapper(torch.optim.SGD(parameters, lr=0.1))
+
+
+def test_parameters_of_the_optimizer_alone_are_refused(tmp_path):
+    def run(rank):
+        model = DistributedDataParallel(Listed())
+        optim = listed_optim(model)
+        start = model.module.layers[0].weight.tolist()
+        with pytest.raises(GradientSyncError) as caught:
+            model.train_step(batch(rank, 0), optim)
+        assert model.module.layers[0].weight.tolist() == start
+        raise caught.value
+
+    first, second = results_of_ranks(run, tmp_path)
+    assert first == second
+    for part in ('layers[0].weight', 'layers[0].bias', 'nn.ModuleList'):
+        assert part in first['text']
+    assert 'stem' not in first['text']
+
+
+@pytest.mark.parametrize('how', ['averaged', 'frozen'])
+def test_parameters_of_the_optimizer_alone_that_do_not_drift(
+    tmp_path, monkeypatch, how
+):
+    said = []
+    monkeypatch.setattr(
+        'mmext.engine.distributed.wrapper.print_log',
+        lambda text, *_, **__: said.append(text),
+    )
+
+    def run(rank):
+        model = DistributedDataParallel(Listed())
+        for parameter in model.module.layers[0].parameters():
+            if how == 'frozen':
+                parameter.requires_grad_(False)
+            else:
+                parameter.register_hook(reduce_mean)
+        optim = listed_optim(model)
+        for step in range(6):
+            model.train_step(batch(rank, step), optim)
+        values = [p.tolist() for p in optim.param_groups[0]['params']]
+        return [values, said]
+
+    first, second = results_of_ranks(run, tmp_path)
+    assert first['value'][0] == second['value'][0]
+    # Once, by rank 0.
+    (text,) = first['value'][1]
+    assert 'layers[0].weight' in text
+    assert second['value'][1] == []

@@ -64,7 +64,8 @@ class Crash:
     kind: str
     # From 0.
     step: int
-    # 'data_preprocessor', 'forward', 'backward' or 'optimizer'.
+    # 'change to the training mode', 'data_preprocessor', 'forward',
+    # 'backward' or 'optimizer'.
     phase: str
     # Class of the exception, and its text.
     error: str

@@ -12,7 +12,6 @@ from typing import Any
 from mmengine.config import Config
 from mmengine.optim import OptimWrapperDict
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 
 from ...config import (
     FLAG,
@@ -26,7 +25,9 @@ from ...ddp import (
     StepUsage,
     SyncSettings,
     Verdict,
+    foreign_parameters,
     kept_tensors,
+    lazy_tensors,
     location_in,
     restored,
 )
@@ -176,8 +177,10 @@ class DryRun:
     zero_weights: tuple[str, ...] = ()
     # Where the config sets what.
     config: ConfigOptions = field(default_factory=partial(ConfigOptions, {}))
-    # Parameters without a shape; no step is run with them.
+    # Parameters and buffers without a shape; no step is run with them.
     lazy: tuple[str, ...] = ()
+    # Parameters of the optimizer that are not the model's.
+    foreign: tuple[str, ...] = ()
     # Whether weights that the config names were left out.
     random_weights: bool = False
 
@@ -282,17 +285,18 @@ def dry_run_model(
     records: dict[str, tuple[StepRecord, ...]] = {}
     crashes = []
     config = ConfigOptions(cfg)
-    lazy = tuple(n for n, p in model.named_parameters() if is_lazy(p))
+    lazy = lazy_tensors(model)
     if lazy:
         # They cannot be put back as they were.
         return DryRun(steps={}, lazy=lazy, config=config)
+    groups = [group for o in optimizers for group in o.param_groups]
+    foreign = tuple(foreign_parameters(model, groups))
     for index, (kind, given) in enumerate(batches.items()):
         number = steps
         if index and later_steps:
             number, given = later_steps, given[:later_steps]
         # Each kind begins with the same weights and random numbers.
         with restored(model, optimizers):
-            model.train()
             records[kind], crash = _run_kind(
                 model,
                 kind,
@@ -309,7 +313,7 @@ def dry_run_model(
                 if not tensor._is_view():
                     tensor.detach_()
     weights = (
-        (name, getattr(module, 'loss_weight', None))
+        (name, vars(module).get('loss_weight'))
         for name, module in model.named_modules()
     )
     return DryRun(
@@ -321,6 +325,7 @@ def dry_run_model(
             if isinstance(weight, int | float) and weight == 0
         ),
         config=config,
+        foreign=foreign,
         random_weights=random_weights,
     )
 
@@ -342,6 +347,8 @@ def _run_kind(
         batch = batches[number % len(batches)]
         failed: list[Exception] = []
         with ErrorCatcher(failed.append):
+            if number == 0:
+                model.train()
             record = run.run(batch, kind, number)
         if done and run.used_again:
             # Known only now.

@@ -18,6 +18,7 @@ from ...ddp import (
     StepUsage,
     all_tensors,
     find_outsiders,
+    foreign_parameters,
     graph_leaves,
     graph_nodes,
     kept_tensors,
@@ -27,6 +28,11 @@ from ...ddp import (
     run_training_forward,
 )
 from ...findings import ErrorCatcher
+
+_FOREIGN = (
+    'the optimizer has them, and the model does not, so DDP does not average '
+    'their gradients, and a checkpoint does not have them'
+)
 
 
 @dataclass(frozen=True)
@@ -79,6 +85,9 @@ class StepRecord:
     bad_module: str = ''
     # What gets gradients and is neither in the model nor in an optimizer.
     outsiders: tuple[str, ...] = ()
+    # Trainable parameters that are in no optimizer, after the step; none
+    # without an optimizer.
+    idle: frozenset[str] = frozenset()
 
 
 class StepRun:
@@ -101,7 +110,7 @@ class StepRun:
         self._kept = kept or {}
         self._losses: tuple[LossTerm, ...] = ()
         self._nodes = 0
-        self.phase = 'data_preprocessor'
+        self.phase = 'change to the training mode'
         self.used_again: set[str] = set()
         self.left: dict[str, list[Any]] = {}
 
@@ -116,8 +125,9 @@ class StepRun:
         return dataclasses.replace(record, outsiders=tuple(outsiders))
 
     def _run(self, batch: Any, kind: str, number: int) -> StepRecord:
-        model = self._model
-        for parameter in model.parameters():
+        model, self.phase = self._model, 'data_preprocessor'
+        groups = [g for o in self._optimizers for g in o.param_groups]
+        for parameter in (*model.parameters(), *all_tensors(groups)):
             parameter.grad = None
         # Tensors with a graph, which have no copy, stay themselves.
         held = {id(t): t for t in all_tensors(batch) if t.grad_fn is not None}
@@ -154,6 +164,13 @@ class StepRun:
             and parameters[name].grad is not None
             and not is_finite(parameters[name].grad)
         )
+        foreign = {
+            name: _FOREIGN
+            for name, parameter in foreign_parameters(model, groups).items()
+            if parameter.grad is not None
+        }
+        usage = dataclasses.replace(usage, stepped=usage.stepped | foreign)
+        held = set(map(id, all_tensors(groups)))
         self.phase = 'optimizer'
         if not bad_gradients and not bad_module:
             for optimizer in self._optimizers:
@@ -168,6 +185,13 @@ class StepRun:
             nodes=self._nodes,
             bad_gradients=bad_gradients,
             bad_module=bad_module,
+            idle=frozenset(
+                name
+                for name, parameter in parameters.items()
+                if held
+                and parameter.requires_grad
+                and id(parameter) not in held
+            ),
         )
 
     def _look(self, outputs: Any, loss: Tensor) -> None:

@@ -6,9 +6,11 @@ from typing import Any
 from ...config import FLAG
 from ...ddp import (
     AVERAGE_ALL,
+    KEEP_DENSE,
     LAYOUT_REMEDY,
     NO_SEARCH,
     OUTSIDE_FORWARD,
+    REGISTER,
     REPLACE_CHECKPOINTS,
     SEARCH,
     USE_IN_FORWARD,
@@ -109,10 +111,14 @@ DDP011 = DDP.declare(
 )
 DDP012 = DDP.declare(
     'DDP012',
-    symptoms=("Modules with uninitialized parameters can't be used with",),
-    title='lazy parameters, which DDP refuses',
+    symptoms=(
+        "Modules with uninitialized parameters can't be used with",
+        'No support for sparse tensors.',
+    ),
+    title='lazy, sparse or quantized tensors, which DDP refuses',
     severity=Severity.ERROR,
-    remedy='give the number of inputs: nn.Linear for nn.LazyLinear, and so on',
+    remedy='give the number of inputs: nn.Linear for nn.LazyLinear, and so '
+    f'on; of a sparse or quantized buffer: {KEEP_DENSE}',
 )
 DDP013 = DDP.declare(
     'DDP013',
@@ -128,15 +134,16 @@ def sync_findings(
     """Findings about unused parameters, checkpoints and the two flags."""
     if dry_run.lazy:
         yield DDP012.finding(
-            f'{count_of(dry_run.lazy)} without a shape before the first '
-            f'forward: {", ".join(dry_run.lazy)}; DDP refuses the model when '
-            'it is wrapped, and the optimizer is built with them, too; '
+            f'{count_of(dry_run.lazy, "tensor")} without a shape before the '
+            f'first forward: {", ".join(dry_run.lazy)}; DDP refuses the model '
+            'when it is wrapped, and the optimizer is built with them, too; '
             'nothing else could be tried',
             names=dry_run.lazy,
         )
     if not dry_run.is_telling:
         return
     say = _SyncFindings(dry_run, current, options)
+    yield from say.foreign()
     yield from say.untrained()
     yield from say.unused()
     yield from say.data_dependent()
@@ -205,6 +212,20 @@ class _SyncFindings:
         sites += [u.reentrant.get(name) for u in self.usages for name in names]
         site = next(filter(None, sites), '')
         return f' ({site})' if site else ''
+
+    def foreign(self) -> Iterator[Finding]:
+        """Parameters of the optimizer alone that no step gives a gradient."""
+        local = {name for usage in self.usages for name in usage.stepped}
+        names = [n for n in self.dry_run.foreign if n not in local]
+        if names:
+            yield DDP010.finding(
+                'in the optimizer, and not in the model, so DDP would not '
+                f'average their gradients: {self.count(names)}; no step '
+                'gives them any, so they stay as they are',
+                severity=Severity.WARNING,
+                names=tuple(names),
+                remedy=REGISTER,
+            )
 
     def untrained(self) -> Iterator[Finding]:
         """What a reentrant checkpoint keeps from being trained."""
@@ -293,10 +314,22 @@ class _SyncFindings:
         verdict, usages = self.explanation.current, self.usages
         names, failure = verdict.names, verdict.failure
         at, what = self.call_site(names), self.count(names) if names else ''
-        options, key = {}, ''
+        options, key, remedy = {}, '', ''
         in_checkpoints = {n for u in usages for n in u.reentrant}
         outside = {n for u in usages for n in u.outside_forward}
         if failure is Outcome.OK:
+            return
+        if failure is Outcome.REFUSED and names:
+            # MMEngine's wrapper sends no buffers, by default.
+            yield DDP012.finding(
+                f'sparse or quantized: {", ".join(names)}; DDP cannot send '
+                'them to the other processes when it wraps the model, as '
+                'mmext.DistributedDataParallel does with all buffers',
+                severity=Severity.ERROR
+                if self.options.uses_our_wrapper
+                else Severity.WARNING,
+                names=names,
+            )
             return
         if failure is Outcome.UNEXPECTED:
             rule = DDP013
@@ -305,12 +338,9 @@ class _SyncFindings:
                 'DDP expects another, which is an error in the backward'
             )
         elif failure is Outcome.DIVERGED and in_checkpoints.isdisjoint(names):
-            rule = DDP010
-            text = (
-                'what a process changes stays its own, and the replicas '
-                f'drift apart without an error in PyTorch: {what}; '
-                f'{self._why_local(names)}'
-            )
+            rule, text = DDP010, self._local(names)
+            if set(names) <= {*self.dry_run.foreign}:
+                remedy = REGISTER
         elif failure is Outcome.DIVERGED:
             rule, options = DDP003, self.options.without_reentrant()
             text = (
@@ -352,6 +382,7 @@ class _SyncFindings:
         yield rule.finding(
             text,
             key=key,
+            remedy=remedy,
             names=names,
             batches=(verdict.batches,),
             options=options,
@@ -378,25 +409,45 @@ class _SyncFindings:
             severity=severity,
         )
 
-    def _why_local(self, names: Any) -> str:
-        """Why gradients stay those of a process."""
-        usages = self.usages
-        for usage in usages:
-            for name in usage.stepped.keys() & set(names):
-                return usage.stepped[name]
-        text = (
-            'there is more than one backward for a forward, of which DDP '
-            'averages the first'
+    def _local(self, names: Any) -> str:
+        """Effect and reason for parameters whose gradients stay local."""
+        idle = {n for s in self.dry_run.all_steps() for n in s.idle}
+        groups: dict[tuple[str, str], list[str]] = {}
+        for name in names:
+            effect = (
+                'what a process changes stays its own, and the replicas '
+                'drift apart without an error in PyTorch'
+            )
+            if name.removesuffix(' (new)') in idle:
+                effect = 'in no optimizer, so not trained at all'
+            key = effect, self._why_local(name)
+            groups.setdefault(key, []).append(name)
+        return '; '.join(
+            f'{effect}: {self.count(group)}; {why}'
+            for (effect, why), group in groups.items()
         )
-        if any(set(u.by_hand).intersection(names) for u in usages):
-            text = (
+
+    def _why_local(self, name: str) -> str:
+        """Why the gradient of a parameter stays that of a process."""
+        for usage in self.usages:
+            if name in usage.stepped:
+                return usage.stepped[name]
+        if any(name in usage.by_hand for usage in self.usages):
+            return (
                 'they are set by hand (torch.autograd.grad), without a '
                 'backward that DDP could hear'
             )
-        elif any(u.late for u in usages) or set(names) - {*usages[0].names}:
-            text = 'they are made, replaced or unfrozen after the model was '
-            text += 'wrapped'
-        return text
+        if name not in self.usages[0].names or any(
+            name in usage.late for usage in self.usages
+        ):
+            return (
+                'they are made, replaced or unfrozen after the model was '
+                'wrapped'
+            )
+        return (
+            'there is more than one backward for a forward, of which DDP '
+            'averages the first'
+        )
 
     def needless(self) -> Iterator[Finding]:
         """Flags without which all is well."""

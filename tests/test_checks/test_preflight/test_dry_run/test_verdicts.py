@@ -33,6 +33,7 @@ OUTCOMES = {
     'twice': Outcome.READY_TWICE,
     'changed': Outcome.GRAPH_CHANGED,
     'diverged': Outcome.DIVERGED,
+    'unexpected': Outcome.UNEXPECTED,
 }
 
 
