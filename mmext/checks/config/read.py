@@ -15,6 +15,7 @@ from mmengine.registry import DATASETS, Registry
 from mmengine.utils import import_modules_from_strings, is_abs
 
 from ... import registry
+from ...utils.files import check_yaml_size, open_regular
 from .sections import find_component
 from .stored import read_stored_config
 from .walk import (
@@ -250,6 +251,9 @@ def check_data_paths(cfg: Config, splits: Sequence[str] = _SPLITS) -> None:
 def _load(file: str | Path, own_imports: bool = True) -> Config:
     """Load a config; what goes wrong names it, and the line."""
     try:
+        if Path(file).suffix in ('.yaml', '.yml'):
+            with open_regular(file) as content:
+                check_yaml_size(content.read())
         cfg = Config.fromfile(file, import_custom_modules=own_imports)
         if not own_imports:
             _import_others(cfg.get('custom_imports') or {})
