@@ -243,7 +243,7 @@ def load_yaml(text: str | bytes, loader: Any = _SafeLoader) -> Any:
             many values, or if a value does not fit its tag. The message does
             not name a file.
     """
-    _check_yaml_size(text, loader)
+    check_yaml_size(text, loader)
     try:
         return yaml.load(text, Loader=loader)
     except (AttributeError, KeyError, OverflowError) as error:
@@ -251,9 +251,10 @@ def load_yaml(text: str | bytes, loader: Any = _SafeLoader) -> Any:
         raise ValueError(f'a value does not fit its tag ({error})') from error
 
 
-def _check_yaml_size(text: str | bytes, loader: Any) -> None:
+def check_yaml_size(text: str | bytes, loader: Any = _SafeLoader) -> None:
     """Raise ValueError for deep nesting, and for aliases of many values.
 
+    For YAML that another reader loads; :func:`load_yaml` does the same first.
     The parser yields events while it reads, so that such a text is not read
     to its end.
     """

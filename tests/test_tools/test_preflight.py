@@ -134,6 +134,14 @@ def test_names_that_no_annotation_of_a_tracking_set_has():
         ),
         ('a.json', '{"a": ', 'a.json cannot be loaded: JSONDecodeError'),
         ('a.yml', 'a: [', 'a.yml cannot be loaded: ParserError'),
+        pytest.param(
+            *('a.yml', f'a: {"[" * 99_999}', 'more than 100 levels deep'),
+            id='deep YAML',
+        ),
+        pytest.param(
+            *('a.json', f'{{"a": {"[" * 99_999}', 'a.json cannot be loaded: '),
+            id='deep JSON',
+        ),
         ('a.py', 'model = \udcff', 'a.py cannot be loaded: UnicodeDecode'),
     ],
 )

@@ -16,6 +16,7 @@ from mmengine.utils import import_modules_from_strings, is_abs
 
 from ... import registry
 from ...utils.broken_libraries import BrokenLibraryError
+from ...utils.files import check_yaml_size, open_regular
 from .sections import find_component
 from .stored import read_stored_config
 from .walk import (
@@ -251,6 +252,9 @@ def check_data_paths(cfg: Config, splits: Sequence[str] = _SPLITS) -> None:
 def _load(file: str | Path, own_imports: bool = True) -> Config:
     """Load a config; what goes wrong names it, and the line."""
     try:
+        if Path(file).suffix in ('.yaml', '.yml'):
+            with open_regular(file) as content:
+                check_yaml_size(content.read())
         cfg = Config.fromfile(file, import_custom_modules=own_imports)
         if not own_imports:
             _import_others(cfg.get('custom_imports') or {})

@@ -117,7 +117,10 @@ def test_of_poses_the_boxes_are_read(root, tmp_path):
         ),
         ('x: &x [*x]', 'data.yaml must be YAML: *x in line'),
         *(
-            (f'x:\n  {start * 20_000}', 'nested more than 100 levels deep in')
+            pytest.param(
+                *(f'x:\n  {start * 20_000}', 'more than 100 levels deep in'),
+                id=f'deep {start}',
+            )
             for start in ('[', '{x: ', '- ', '? ')
         ),
         ('x: !!bool x', 'data.yaml must be YAML: a value does not fit'),
