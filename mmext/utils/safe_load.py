@@ -31,6 +31,7 @@ from .archive import DamagedFileError, check_archive
 from .files import is_stream, load_yaml
 from .pickle_records import read_records
 from .plain_types import Maker, RefusedValueError, is_known
+from .printing import printable_name
 from .torch_files import open_checkpoint, read_names, read_torch_file
 
 _TRUSTED = ContextVar('mmext_trust_checkpoint', default=False)
@@ -58,7 +59,7 @@ def foreign_names(file: str | Path | IO[bytes]) -> list[str]:
 
 
 def _foreign(names: Iterable[str]) -> list[str]:
-    return [ascii(name)[1:-1] for name in names if not is_known(name)]
+    return [printable_name(name) for name in names if not is_known(name)]
 
 
 def _refusal(

@@ -33,6 +33,8 @@ from typing import Any
 
 from torch import distributed as dist
 
+from ...utils.printing import say
+
 _BEAT_S = 0.5
 _TICK_S = 0.25
 # In which the store answers, or is taken to be silent.
@@ -142,7 +144,7 @@ def _print_error(
     """In place of :data:`sys.excepthook`: what `RankWatch.stop` decided."""
     brief = getattr(error, 'brief', '')
     if brief:
-        print(brief, file=sys.stderr)
+        say(brief, error=True)
     else:
         inner(kind, error, trace)
 
