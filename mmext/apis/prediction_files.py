@@ -55,9 +55,8 @@ class Video:
             # OpenCV would wait for the writer of a named pipe.
             open_regular(path).close()
         except OSError as error:
-            raise UnreadableImageError(f'video cannot be read: {error}') from (
-                error
-            )
+            text = f'video must be a file that can be read: {error}'
+            raise UnreadableImageError(text) from error
         self._capture = cv2.VideoCapture(str(path))
         if not self._capture.isOpened():
             raise UnreadableImageError(

@@ -125,7 +125,7 @@ def test_new_config(kind, evil, tmp_path, capsys):
     assert ascii(f'car{evil}')[1:-1].replace('udc', 'x') in text
 
 
-# Of the model that is trained: a few steps, and validation.
+# Training of a few steps, with validation.
 CONFIG = """
 _base_ = 'base.py'
 train_dataloader = dict(

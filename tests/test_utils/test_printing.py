@@ -65,7 +65,7 @@ run_tool(main)
 
 
 def test_a_tool():
-    """What it logs, warns of and ends with; prints of other packages."""
+    """Logs, warnings and the traceback of a tool, and prints of others."""
     done = subprocess.run(
         [sys.executable, '-c', TOOL], capture_output=True, timeout=60
     )
