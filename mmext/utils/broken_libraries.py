@@ -129,62 +129,37 @@ def _importers() -> list[str]:
 
 def _explain(library: str, error: Exception) -> str:
     """Return an error message with reason and remedy; '' for other code."""
-    known = packages_distributions()
-    package = known.get(library, [library])[0]
-    if not _version(package):
+    package = packages_distributions().get(library, [library])[0]
+    try:
+        release = version(package)
+    except PackageNotFoundError:
         return ''
-    host, *others = _importers()
+    needs = {
+        re.split(r'[^\w.-]', line)[0]
+        for line in requires(package) or ()
+        if 'extra' not in line
+    }
     text = ' '.join(str(error).split())
-    needs = _requirements(package)
     lacking = _NO_FILE.search(text)
+    reason = 'cannot be imported'
+    remedy = f'reinstall it: pip install --force-reinstall {package}'
     if 'torch' in needs:
-        torch = _version('torch')
+        torch = version('torch')
         reason = f'was built for another torch than {torch}'
         remedy = (
             f'install the {library} that was built for torch {torch}, from '
-            'the index that torch was installed from'
+            'the index that torch was installed from; or uninstall '
+            f'{package}, if nothing else needs it'
         )
     elif 'numpy' in needs and 'numpy' in text:
-        reason = f'was built for another numpy than {_version("numpy")}'
+        reason = f'was built for another numpy than {version("numpy")}'
         remedy = f'install a {library} that was built for this numpy'
     elif lacking:
         reason = f'lacks {lacking[1]}'
         remedy = f'install the system package that contains {lacking[1]}'
-    else:
-        reason = 'cannot be imported'
-        remedy = f'reinstall it: pip install --force-reinstall {package}'
-    needed = {
-        name
-        for importer in _IMPORTERS
-        for own in known.get(importer, ())
-        for name in _requirements(own)
-    }
-    # opencv-python-headless is installed in place of opencv-python.
-    if not f'{_normal(package)}-'.startswith(tuple(f'{n}-' for n in needed)):
-        remedy += f'; or uninstall {package}, if nothing else needs it'
+    host, *others = _importers()
     by = f' through {" and ".join(others)}' if others else ''
     return (
-        f'{library} {_version(package)} {reason}, and {host} imports it{by} '
+        f'{library} {release} {reason}, and {host} imports it{by} '
         f'({type(error).__name__}: {text}); {remedy}'
     )
-
-
-def _version(package: str) -> str:
-    """Return the version of a package, '' if it is not installed."""
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return ''
-
-
-def _requirements(package: str) -> set[str]:
-    """Return the names of the packages that a package always needs."""
-    return {
-        _normal(re.split(r'[^\w.-]', line)[0])
-        for line in requires(package) or ()
-        if 'extra' not in line
-    }
-
-
-def _normal(package: str) -> str:
-    return re.sub(r'[-_.]+', '-', package).lower()

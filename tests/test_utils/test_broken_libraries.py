@@ -117,7 +117,7 @@ NO_FILE = 'libGL.so.1: cannot open shared object file: No such file'
         (
             {'cv2': ('', raises('ImportError', NO_FILE))},
             r'cv2 7\.8\.9 lacks libGL\.so\.1, and \w+ imports it \(.*\); '
-            r'install the system package that contains libGL\.so\.1',
+            r'install the system package that contains libGL\.so\.1$',
         ),
         (
             {
@@ -133,7 +133,7 @@ NO_FILE = 'libGL.so.1: cannot open shared object file: No such file'
             {'timm': ('', '1 / 0')},
             r'timm 7\.8\.9 cannot be imported, and mmseg imports it '
             r'\(ZeroDivisionError: division by zero\); reinstall it: pip '
-            'install --force-reinstall timm; or uninstall timm, if nothing',
+            'install --force-reinstall timm$',
         ),
     ],
     ids=['symbol', 'absent', 'libGL', 'numpy', 'other'],
