@@ -10,9 +10,10 @@ out, and the runner starts anew, so that it does not hide the next.
 """
 
 import copy
+import math
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import (
     ExitStack,
     redirect_stderr,
@@ -27,12 +28,11 @@ from itertools import chain, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-from uuid import uuid4
 from warnings import catch_warnings, simplefilter
 
 from mmengine.config import Config
 from mmengine.dataset import Compose, DefaultSampler
-from mmengine.evaluator import BaseMetric
+from mmengine.evaluator import Evaluator
 from mmengine.hooks import CheckpointHook, Hook
 from mmengine.model import BaseModel
 from mmengine.registry import MODELS, DefaultScope
@@ -48,17 +48,16 @@ from ..config import (
     RightLocations,
     Steps,
     copy_tree,
-    join_key,
     walk_datasets,
     walk_dicts,
 )
 from ..ddp import all_tensors
 from ..findings import ErrorCatcher, frames_of
 from .batches import fake_batch, make_batches
-from .build import Built, hook_configs, without_amp
+from .build import Built, build_for_preflight, hook_configs
 from .first_steps import fit_batch_size
 from .loaders import (
-    MANY,
+    MADE_UP,
     SPLITS,
     Failure,
     Loaders,
@@ -77,32 +76,17 @@ from .sandbox import (
     quiet,
     seeded,
 )
+from .smoke_config import CLIENTS, smoke_config
 
-# Sections of each split, and those whose parts look at its pictures.
-_OF_SPLIT = ('dataloader', 'cfg', 'evaluator')
+# Sections whose parts look at pictures, and at predictions.
 _SEES_DATA = ('model', 'evaluator', 'dataloader')
+_SEES_PREDICTIONS = ('model', 'evaluator')
 _ITERATIONS = 2
 # A prediction takes about this part of a training step.
 _OF_STEP = 0.4
 _MAX_ATTEMPTS = 32
 # Bytes of a checkpoint that is written to try it.
 _MAX_CHECKPOINT = 1 << 30
-# MMEngine's backends import these when they are used first, which the runner
-# does at once. All but the first talk to a server.
-_CLIENTS = {
-    'TensorboardVisBackend': ('tensorboard',),
-    'WandbVisBackend': ('wandb',),
-    'MLflowVisBackend': ('mlflow',),
-    'ClearMLVisBackend': ('clearml',),
-    'NeptuneVisBackend': ('neptune',),
-    'DVCLiveVisBackend': ('dvclive', 'pygit2'),
-    'AimVisBackend': ('aim',),
-}
-# What may write elsewhere, and the settings by which it does.
-_WRITERS = ('default_hooks', 'custom_hooks', 'visualizer')
-_WRITERS += ('val_evaluator', 'test_evaluator')
-_OUTPUTS = ('out_dir', 'outfile_prefix', 'output_dir', 'out_file_path')
-_OUTPUTS += ('save_dir',)
 # Methods of a runner, and the section of the config that they use.
 _SECTIONS = {
     'build_train_loop': ('train_cfg',),
@@ -126,10 +110,6 @@ _SPLIT_OF = {
     'be loaded again': 'train',
     'take part in the test': 'test',
 }
-# Sections that may be missing.
-_OPTIONAL = ('auto_scale_lr', 'custom_hooks', 'default_hooks', 'env_cfg')
-_OPTIONAL += ('load_from', 'log_processor', 'param_scheduler', 'randomness')
-_OPTIONAL += ('runner_type', 'visualizer')
 _RAN = {
     'train': 'two iterations',
     'val': 'a validation',
@@ -224,6 +204,8 @@ class _Run:
     stage: str = 'be built'
     section: Steps = ()
     pictures: str = ''
+    # Whether an evaluation begins with weights of another seed.
+    other_weights: bool = False
     # Of each split, until its loop takes them.
     batches: dict[str, Iterator[Any]] = field(default_factory=dict)
 
@@ -275,7 +257,7 @@ class _Run:
         for path, part in walk_dicts(visualizer, ('visualizer',)):
             with self.result.catch_errors(path, 'be used'):
                 kind = plain_name(part.get('type'))
-                for package in _CLIENTS.get(kind, ()):
+                for package in CLIENTS.get(kind, ()):
                     if find_spec(package) is None:
                         raise ImportError(
                             f'{kind} needs the package {package}'
@@ -381,19 +363,77 @@ class _Run:
             raise failed[0]
         split = _SPLIT_OF.get(self.stage, '')
         sees_data = bool(split and path) and path[0].endswith(_SEES_DATA)
+        doubt, is_shown = '', False
+        if sees_data:
+            doubt, is_shown = self._doubt(failed[0], path, split)
         failure = Failure(
             path,
             failed[0],
             self.stage,
-            made_up=sees_data and split not in self.loaders.known,
-            split=split,
-            pictures=self.pictures if sees_data else '',
+            doubt,
+            is_shown,
+            split,
+            self.pictures if sees_data else '',
         )
         if not self._leave_out(path):
             # It was said before.
             return False
         self.result.take(failure, before)
         return True
+
+    def _doubt(
+        self, error: Exception, path: Steps, split: str
+    ) -> tuple[str, bool]:
+        """Why a training may not meet an error, and whether that is shown."""
+        if split not in self.loaders.known:
+            return MADE_UP, False
+        if split == 'train' or not path[0].endswith(_SEES_PREDICTIONS):
+            return '', False
+        stage = self.stage
+        again = self._with_other_weights(split)
+        self.stage = stage
+        if again is None or _origin(again) != _origin(error):
+            end = f'it is {type(again).__name__}' if again else 'it is gone'
+            return (
+                f'the weights are the cause: with other random weights {end}',
+                True,
+            )
+        seen = sum(map(len, self.loaders.choose(split)))
+        count = len(self.loaders.built[split].dataset)
+        if seen < count and any(
+            frame.f_code.co_name == 'evaluate'
+            and isinstance(frame.f_locals.get('self'), Evaluator)
+            for frame, _ in frames_of(error)
+        ):
+            text = f'the metric got {seen} of {count} samples'
+            return f'{text}, which may be the cause', False
+        return '', False
+
+    def _with_other_weights(self, split: str) -> Exception | None:
+        """Run a loop once more with weights of another seed; its error."""
+        loop = vars(self.runner)[f'_{split}_loop']
+        evaluator = getattr(loop, 'evaluator', None)
+        for metric in getattr(evaluator, 'metrics', ()):
+            metric.results.clear()
+        before = self.pictures, self.result.ran
+        end, start = self.end, time.monotonic()
+        failed: list[Exception] = []
+        # The same batches again take no longer than they did.
+        self.other_weights, self.end, self.result.ran = True, math.inf, []
+        self.batches[split] = self._batches(split)
+        with ErrorCatcher(failed.append), suppress(_Done):
+            loop.run()
+        self.pictures, self.result.ran = before
+        self.other_weights = False
+        self.end = end + time.monotonic() - start
+        return next(iter(failed), None)
+
+    def load_other_weights(self, model: nn.Module) -> None:
+        """Give a model the weights of another seed."""
+        other = build_for_preflight(
+            self.built.cfg, size=self.built.recipe.size, seed=1
+        )
+        model.load_state_dict(other.model.state_dict(), strict=False)
 
     def _leave_out(self, path: Steps) -> bool:
         """Take a part out of the next attempt; whether that can be done."""
@@ -412,70 +452,6 @@ class _Run:
         self.left_out.add(part)
         return True
 
-    def _config(self) -> Config:
-        """That of an attempt, without what has failed.
-
-        It writes nothing outside of a folder, and needs no GPU.
-        """
-        # Nobody reads its text, which takes a second to format.
-        cfg = Config(copy_tree(self.cfg.to_dict()), format_python_code=False)
-        out = {part[0] for part in self.left_out if len(part) == 1}
-        for split in ('val', 'test'):
-            names = [f'{split}_{end}' for end in _OF_SPLIT]
-            if split not in self.loaders.built or f'{split}_cfg' in out:
-                for name in names:
-                    cfg.pop(name, None)
-            elif f'{split}_evaluator' in out:
-                cfg[f'{split}_evaluator'] = {'type': _NoMetric}
-        if 'train_cfg' in out:
-            cfg.train_cfg = {'by_epoch': True, 'max_epochs': MANY}
-        if 'optim_wrapper' in out:
-            cfg.optim_wrapper = {'optimizer': {'type': 'SGD', 'lr': 0.0}}
-        for name in out.intersection(_OPTIONAL):
-            cfg.pop(name, None)
-        for name in ('custom_hooks', 'param_scheduler'):
-            if isinstance(cfg.get(name), list):
-                cfg[name] = [
-                    part
-                    for index, part in enumerate(cfg[name])
-                    if (name, index) not in self.left_out
-                ]
-        for part in self.left_out:
-            if part[0] == 'default_hooks' and len(part) > 1:
-                # One that does nothing, also in the place of MMEngine's own.
-                cfg.default_hooks[part[1]] = {'type': Hook}
-        cfg.work_dir = str(self.folder / 'work_dir')
-        cfg.experiment_name = f'preflight_{uuid4().hex}'
-        cfg.launcher, cfg.resume, cfg.compile = 'none', False, False
-        cfg.log_level, cfg.default_scope = 'ERROR', self.scope
-        if not os.path.isfile(str(cfg.get('load_from'))):
-            cfg.load_from = None
-        if isinstance(cfg.get('optim_wrapper'), Mapping):
-            cfg.optim_wrapper = without_amp(cfg.optim_wrapper)
-        for name in _WRITERS:
-            self._redirect(name, cfg.get(name))
-        if isinstance(cfg.get('visualizer'), Mapping):
-            # One of this name may be there already.
-            cfg.visualizer.name = 'preflight'
-            backends = cfg.visualizer.get('vis_backends')
-            if isinstance(backends, list):
-                cfg.visualizer.vis_backends = [
-                    part
-                    for part in backends
-                    if plain_name(part.get('type')) not in _CLIENTS
-                ]
-        return cfg
-
-    def _redirect(self, name: str, section: Any) -> None:
-        """Let parts write into the folder, and show nothing."""
-        for path, part in walk_dicts(section, (name,)):
-            for key in _OUTPUTS:
-                if isinstance(part.get(key), str):
-                    part[key] = str(self.folder / join_key(path) / key)
-                    part.pop('backend_args', None)
-            if part.get('show') is True:
-                part['show'] = False
-
     def _run(self) -> None:
         """Build a runner; let it train, validate, load and test."""
         self.section = ('runner_type',)
@@ -491,7 +467,13 @@ class _Run:
             # The strategy of a flexible one wants its devices.
             kind = Runner
         self.section = ()
-        cfg = self._config()
+        cfg = smoke_config(
+            self.cfg,
+            left_out=self.left_out,
+            splits=self.loaders.built,
+            folder=self.folder,
+            scope=self.scope,
+        )
         runner = self._class_of(kind, cfg).from_cfg(cfg)
         runs = self.limit > 0 and self.built is not None
         runs &= ('steps',) not in self.left_out
@@ -636,18 +618,6 @@ class _StandIn(BaseModel):
         """Never called: nothing is run."""
 
 
-class _NoMetric(BaseMetric):
-    """Takes the place of metrics that cannot be built here."""
-
-    def process(self, data_batch: Any, data_samples: Sequence[Any]) -> None:
-        """Keep something, as nothing would be warned of."""
-        self.results.append(None)
-
-    def compute_metrics(self, results: list[Any]) -> dict[str, float]:
-        """None."""
-        return {}
-
-
 class _Conductor(Hook):
     """Cuts a run short."""
 
@@ -716,6 +686,15 @@ class _Conductor(Hook):
             if not isinstance(loop, EpochBasedTrainLoop | IterBasedTrainLoop):
                 raise _Done
 
+    def before_val_iter(
+        self, runner: Runner, batch_idx: int, data_batch: Any = None
+    ) -> None:
+        """Exchange the weights, after hooks that exchange them, too."""
+        if self._run.other_weights and not batch_idx:
+            self._run.load_other_weights(runner.model)
+
+    before_test_iter = before_val_iter
+
     def before_val(self, runner: Runner) -> None:
         """What fails now, fails in the validation."""
         self._begin('val', 'take part in the validation')
@@ -743,6 +722,12 @@ class _Conductor(Hook):
             run.stage = 'be built'
             raise _Done
         run.batches[split] = chain([first], batches)
+
+
+def _origin(error: Exception) -> tuple[type, Any, int]:
+    """Kind of an error, and the code and line that raised it."""
+    frame, line = frames_of(error)[-1]
+    return type(error), frame.f_code, line
 
 
 def _pixels(batch: Any) -> int:
