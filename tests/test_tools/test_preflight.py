@@ -11,6 +11,7 @@ from helpers.toy_ranks import load_tool
 from mmengine.config import Config
 
 import mmext
+from mmext.checks.findings import Severity
 
 
 @pytest.fixture
@@ -70,6 +71,43 @@ def test_configs_of_hosts_without_errors(name, main, tmp_path):
     rules = [finding['rule'] for finding in findings if finding['severity']]
     # torchvision may not be here, which has the weights.
     assert [rule for rule in rules if rule != 'CKPT006'] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ('text', 'misplaced'),
+    [
+        ('find_unused_parameters_eval = True', []),
+        ('use_static_graph = False', []),
+        (
+            "runner = dict(type='EpochBasedRunner', max_epochs=3, "
+            'find_unused_parameters=True)',
+            ['runner.find_unused_parameters'],
+        ),
+        (
+            'optimizer_config = dict(grad_clip=None, static_graph=True)',
+            ['optimizer_config.static_graph'],
+        ),
+        (
+            'runner = dict(gradient_as_bucket_view=True)\n'
+            'model_wrapper_cfg = dict(\n'
+            "    type='mmext.DistributedDataParallel', **runner)",
+            [],
+        ),
+    ],
+)
+def test_settings_of_the_wrapper_elsewhere(text, misplaced, main, tmp_path):
+    """Keys of one's own, and in the sections of MMCV 1.x."""
+    config, report = tmp_path / 'runner.py', tmp_path / 'report.json'
+    base = mmext.config_path('pidnet/pidnet_small_shapes.py')
+    config.write_text(f'_base_ = {str(base)!r}\n{text}\n')
+    argv = [str(config), '--batches', 'normal', '--miniature', 'off']
+    code = main([*argv, '--no-labels', '--json', str(report)])
+    findings = json.loads(report.read_bytes())['findings']
+    errors = [f for f in findings if f['severity'] == Severity.ERROR]
+    assert [f['rule'] for f in errors] == ['KEY003'] * len(misplaced)
+    assert [f['key'] for f in errors] == misplaced
+    assert code == bool(misplaced)
 
 
 @pytest.mark.slow
