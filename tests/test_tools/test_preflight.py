@@ -1,6 +1,8 @@
 """The tool: exit codes, and what it prints."""
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from mmengine.config import Config
 
 import mmext
 from mmext.checks.findings import Severity
+from mmext.datasets import ShapesSpec, write_shapes_dataset
 
 
 @pytest.fixture
@@ -140,6 +143,49 @@ def test_an_empty_batch_alone_judges_no_parameter(main, tmp_path, monkeypatch):
     assert 'STEP001' in rules
     assert not any(rule.startswith('DDP') for rule in rules)
     assert told['verdicts'] is None
+
+
+MASK2FORMER = """
+_base_ = 'mmdet::mask2former/mask2former_r50_8xb2-lsj-50e_coco.py'
+classes = dict(classes=('circle', 'square', 'triangle', 'star', 'ring',
+                        'cross'))
+model = dict(
+    panoptic_head=dict(num_things_classes=6,
+                       loss_cls=dict(class_weight=[1.0] * 6 + [0.1])),
+    panoptic_fusion_head=dict(num_things_classes=6))
+train_dataloader = dict(dataset=dict(
+    metainfo=classes, data_root='DATA', ann_file='annotations/train.json',
+    data_prefix=dict(_delete_=True, img='img_dir/train/')))
+val_dataloader = dict(dataset=dict(
+    metainfo=classes, data_root='DATA', ann_file='annotations/val.json',
+    data_prefix=dict(_delete_=True, img='img_dir/val/')))
+test_dataloader = val_dataloader
+val_evaluator = dict(ann_file='DATA/annotations/val.json')
+test_evaluator = val_evaluator
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+def test_time_and_memory_of_a_large_model(tmp_path, checkout):
+    """Mask2Former, whose pipeline brings all images to 1024 pixels."""
+    data, config = tmp_path / 'data', tmp_path / 'mine.py'
+    spec = ShapesSpec(image_size=(96, 96), min_objects=2)
+    write_shapes_dataset(data, spec, num_train=16, num_val=4)
+    config.write_text(MASK2FORMER.replace('DATA', str(data)))
+    report = tmp_path / 'report.json'
+    argv = [checkout / 'tools/preflight.py', config, '--json', report]
+    argv += ['--store', tmp_path / 'facts.sqlite']
+    tool = subprocess.Popen(
+        [sys.executable, *argv],
+        env={**os.environ, 'OMP_NUM_THREADS': '1'},
+    )
+    _, status, used = os.wait4(tool.pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert used.ru_utime + used.ru_stime < 90
+    assert used.ru_maxrss < 4 << 20
+    notes = json.loads(report.read_bytes())['notes']
+    assert any('a validation' in note for note in notes)
 
 
 def test_names_that_no_annotation_of_a_tracking_set_has():

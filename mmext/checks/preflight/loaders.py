@@ -45,6 +45,8 @@ MANY = 1_000_000
 _FEW, _ASKED, _VALIDATED, _NAMED = 64, 200, 4, 4
 # What says nothing of the config's parts.
 _NO_FILE = (FileNotFoundError, NotADirectoryError)
+# PyTorch says so of a CPU.
+_NO_MEMORY = "can't allocate memory"
 # Some data sets assert that their files are there.
 _EXISTS = re.compile(r'\b(exists|isfile|isdir|is_file|is_dir)\(')
 # Functions in which a data set gives what it has read.
@@ -111,6 +113,10 @@ class Outcome:
             text = ' '.join(str(error).split())
             self.not_done.append(
                 f'{name} cannot {action} here, as a file is missing: {text}'
+            )
+        elif isinstance(error, MemoryError) or _NO_MEMORY in str(error):
+            self.not_done.append(
+                f'{name} cannot {action} here: there is not enough memory'
             )
         elif 'no prediction for the image' in str(error):
             self.not_done.append(

@@ -10,12 +10,11 @@ out, and the runner starts anew, so that it does not hide the next.
 """
 
 import copy
-import math
 import os
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import (
     ExitStack,
+    closing,
     redirect_stderr,
     redirect_stdout,
     suppress,
@@ -51,7 +50,6 @@ from ..config import (
     walk_datasets,
     walk_dicts,
 )
-from ..ddp import all_tensors
 from ..findings import ErrorCatcher, frames_of
 from .batches import fake_batch, make_batches
 from .build import Built, build_for_preflight, hook_configs
@@ -76,14 +74,13 @@ from .sandbox import (
     quiet,
     seeded,
 )
+from .smoke_budget import Budget
 from .smoke_config import CLIENTS, smoke_config
 
 # Sections whose parts look at pictures, and at predictions.
 _SEES_DATA = ('model', 'evaluator', 'dataloader')
 _SEES_PREDICTIONS = ('model', 'evaluator')
 _ITERATIONS = 2
-# A prediction takes about this part of a training step.
-_OF_STEP = 0.4
 _MAX_ATTEMPTS = 32
 # Bytes of a checkpoint that is written to try it.
 _MAX_CHECKPOINT = 1 << 30
@@ -192,9 +189,7 @@ class _Run:
     loaders: Loaders
     # Fewest samples of a made-up batch.
     least: int = 1
-    # When its time is over, and seconds that a step takes for a pixel.
-    end: float = 0.0
-    pace: float = 0.0
+    budget: Budget = field(default_factory=partial(Budget, 0.0))
     # Sections that have failed.
     left_out: set[Steps] = field(default_factory=set)
     # Of one attempt: the runner, its hooks by identity, what is being done,
@@ -224,7 +219,7 @@ class _Run:
             and not getattr(batches, 'drop_last', True)
         ):
             self.result.samples = len(loader.dataset)
-        self.end = time.monotonic() + self.limit
+        self.budget = Budget(self.limit)
         self._look_into_parts()
         for split in ('val', 'test'):
             path = (f'{split}_evaluator',)
@@ -281,8 +276,8 @@ class _Run:
         give = self._real if known else self._made_up
         if split == 'train':
             yield from self._made_up(split)
-        for batch in give(split):
-            part = self._in_time(split, batch)
+        for number, batch in enumerate(give(split)):
+            part = self._affordable(split, batch, number)
             if part is None:
                 self.pictures = ''
                 break
@@ -321,26 +316,24 @@ class _Run:
                 return [fake_batch(recipe, 'normal', batch_size=size)]
         return []
 
-    def _in_time(self, split: str, batch: Any) -> Any | None:
-        """A batch that is through before the time is over; None for none.
+    def _affordable(self, split: str, batch: Any, number: int) -> Any | None:
+        """A batch that the budget has time and memory for; None for none.
 
-        Where the whole one would take too long, it has the fewest samples.
+        Where the whole one takes too much, it has the fewest samples.
+        ``number`` counts the batches before it.
         """
-        left = max(self.end - time.monotonic(), 0)
-        parts = [batch]
+        parts, reason = [batch], ''
         if isinstance(batch, Mapping) and all(
             isinstance(value, list | tuple) for value in batch.values()
         ):
             parts.append({k: v[: self.least] for k, v in batch.items()})
         for part in parts:
-            needed = self.pace * _pixels(part)
-            if split != 'train':
-                needed *= _OF_STEP
-            if needed <= left:
+            reason = self.budget.why_not(split, part, not number)
+            if not reason:
                 return part
+        done = 'only a part' if number else 'nothing'
         self.result.not_done.append(
-            f'nothing was run with data of {split}_dataloader: a batch takes '
-            f'about {needed:.0f} s, and {left:.0f} s are left of --miniature'
+            f'{done} was run with data of {split}_dataloader: {reason}'
         )
         return None
 
@@ -352,7 +345,7 @@ class _Run:
         self.runner, self.hooks, self.section = None, {}, ()
         self.batches = {}
         self.stage, self.result.ran, self.pictures = 'be built', [], ''
-        with ErrorCatcher(failed.append):
+        with ErrorCatcher(failed.append), closing(self.budget):
             self._run()
         if not failed:
             return False
@@ -416,16 +409,19 @@ class _Run:
         for metric in getattr(evaluator, 'metrics', ()):
             metric.results.clear()
         before = self.pictures, self.result.ran
-        end, start = self.end, time.monotonic()
         failed: list[Exception] = []
-        # The same batches again take no longer than they did.
-        self.other_weights, self.end, self.result.ran = True, math.inf, []
+        self.other_weights, self.result.ran = True, []
         self.batches[split] = self._batches(split)
-        with ErrorCatcher(failed.append), suppress(_Done):
+        # The same batches again take no longer than they did.
+        with (
+            self.budget.free(),
+            ErrorCatcher(failed.append),
+            suppress(_Done),
+            closing(self.budget),
+        ):
             loop.run()
         self.pictures, self.result.ran = before
         self.other_weights = False
-        self.end = end + time.monotonic() - start
         return next(iter(failed), None)
 
     def load_other_weights(self, model: nn.Module) -> None:
@@ -626,7 +622,7 @@ class _Conductor(Hook):
 
     def __init__(self, run: _Run) -> None:
         self._run = run
-        self._begun, self._steps = 0.0, 0
+        self._steps = 0
 
     def before_train(self, runner: Runner) -> None:
         """Let the training end after its batches, and validate then."""
@@ -660,13 +656,13 @@ class _Conductor(Hook):
         self, runner: Runner, batch_idx: int, data_batch: Any = None
     ) -> None:
         """Look at the clock."""
-        self._begun = time.monotonic()
-        if self._begun > self._run.end:
+        if not self._run.budget.left:
             self._run.result.not_done.append(
                 'training was not run to its end: the '
                 f'{self._run.limit:g} s of --miniature were over'
             )
             raise _Done
+        self._run.budget.begin_step('train', runner.model)
 
     def after_train_iter(
         self,
@@ -676,10 +672,8 @@ class _Conductor(Hook):
         outputs: Any = None,
     ) -> None:
         """Note how long it took; end loops of other kinds."""
-        seconds, self._steps = time.monotonic() - self._begun, self._steps + 1
-        pixels = _pixels(data_batch)
-        if pixels:
-            self._run.pace = seconds / pixels
+        self._run.budget.end_step('train', data_batch)
+        self._steps += 1
         if self._steps == _ITERATIONS:
             self._run.result.ran.append('train')
             loop = runner.train_loop
@@ -692,8 +686,19 @@ class _Conductor(Hook):
         """Exchange the weights, after hooks that exchange them, too."""
         if self._run.other_weights and not batch_idx:
             self._run.load_other_weights(runner.model)
+        self._run.budget.begin_step('val', runner.model)
 
-    before_test_iter = before_val_iter
+    def after_val_iter(
+        self,
+        runner: Runner,
+        batch_idx: int,
+        data_batch: Any = None,
+        outputs: Any = None,
+    ) -> None:
+        """Note how long it took."""
+        self._run.budget.end_step('val', data_batch)
+
+    before_test_iter, after_test_iter = before_val_iter, after_val_iter
 
     def before_val(self, runner: Runner) -> None:
         """What fails now, fails in the validation."""
@@ -728,19 +733,6 @@ def _origin(error: Exception) -> tuple[type, Any, int]:
     """Kind of an error, and the code and line that raised it."""
     frame, line = frames_of(error)[-1]
     return type(error), frame.f_code, line
-
-
-def _pixels(batch: Any) -> int:
-    """Pixels of the pictures of a batch, with their padding."""
-    inputs = batch.get('inputs') if isinstance(batch, Mapping) else batch
-    pictures = [t for t in all_tensors(inputs) if t.dim() > 2]
-    if not pictures:
-        return 0
-    height = max(picture.shape[-2] for picture in pictures)
-    width = max(picture.shape[-1] for picture in pictures)
-    # Some are stacked.
-    count = sum(p.numel() // p.shape[-2:].numel() for p in pictures)
-    return count * height * width
 
 
 def _accept_all_predictions(model: nn.Module) -> None:

@@ -305,13 +305,37 @@ def test_fewer_samples_of_a_batch_that_takes_too_long(
     check, shapes, monkeypatch
 ):
     monkeypatch.setattr(
-        'mmext.checks.preflight.miniature._pixels',
+        'mmext.checks.preflight.smoke_budget._pixels',
         lambda batch: 10**9 if len(batch['inputs']) == 4 else 1,
     )
     text = 'train_dataloader = dict(batch_size=4)'
     argv = ['--cfg-options', f'data_root={shapes}']
     code, report = check(text, *argv, base=SHAPES)
     assert (code, report['not_done']) == (0, [])
+
+
+@pytest.mark.slow
+def test_a_batch_that_takes_too_much_memory_is_said(
+    check, shapes, monkeypatch
+):
+    monkeypatch.setattr('mmext.checks.preflight.smoke_budget._MAX_SAVED', 9)
+    argv = ['--cfg-options', f'data_root={shapes}']
+    code, report = check('', *argv, base=SHAPES)
+    assert (code, len(report['not_done'])) == (0, 2)
+    for text, split in zip(report['not_done'], ('train', 'val')):
+        assert f'nothing was run with data of {split}_dataloader' in text
+        assert 'GiB, and a smoke run takes' in text
+
+
+@pytest.mark.slow
+def test_further_batches_get_a_part_of_the_time(check, shapes, monkeypatch):
+    monkeypatch.setattr('mmext.checks.preflight.smoke_budget._SHARE', 0)
+    text = 'val_dataloader = dict(batch_size=1)'
+    argv = ['--cfg-options', f'data_root={shapes}']
+    code, report = check(text, *argv, base=SHAPES)
+    assert code == 0
+    (said,) = report['not_done']
+    assert 'only a part was run with data of val_dataloader' in said
 
 
 @pytest.mark.slow
