@@ -1,6 +1,8 @@
 """The tool: exit codes, and what it prints."""
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +13,8 @@ from helpers.toy_ranks import load_tool
 from mmengine.config import Config
 
 import mmext
+from mmext.checks.findings import Severity
+from mmext.datasets import ShapesSpec, write_shapes_dataset
 
 
 @pytest.fixture
@@ -73,6 +77,43 @@ def test_configs_of_hosts_without_errors(name, main, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ('text', 'misplaced'),
+    [
+        ('find_unused_parameters_eval = True', []),
+        ('use_static_graph = False', []),
+        (
+            "runner = dict(type='EpochBasedRunner', max_epochs=3, "
+            'find_unused_parameters=True)',
+            ['runner.find_unused_parameters'],
+        ),
+        (
+            'optimizer_config = dict(grad_clip=None, static_graph=True)',
+            ['optimizer_config.static_graph'],
+        ),
+        (
+            'runner = dict(gradient_as_bucket_view=True)\n'
+            'model_wrapper_cfg = dict(\n'
+            "    type='mmext.DistributedDataParallel', **runner)",
+            [],
+        ),
+    ],
+)
+def test_settings_of_the_wrapper_elsewhere(text, misplaced, main, tmp_path):
+    """Keys of one's own, and in the sections of MMCV 1.x."""
+    config, report = tmp_path / 'runner.py', tmp_path / 'report.json'
+    base = mmext.config_path('pidnet/pidnet_small_shapes.py')
+    config.write_text(f'_base_ = {str(base)!r}\n{text}\n')
+    argv = [str(config), '--batches', 'normal', '--miniature', 'off']
+    code = main([*argv, '--no-labels', '--json', str(report)])
+    findings = json.loads(report.read_bytes())['findings']
+    errors = [f for f in findings if f['severity'] == Severity.ERROR]
+    assert [f['rule'] for f in errors] == ['KEY003'] * len(misplaced)
+    assert [f['key'] for f in errors] == misplaced
+    assert code == bool(misplaced)
+
+
+@pytest.mark.slow
 def test_a_metric_without_annotation_file_takes_part(main, tmp_path):
     """As new_config writes it for VOC; what is made up has its objects."""
     config, report = tmp_path / 'voc.py', tmp_path / 'report.json'
@@ -102,6 +143,49 @@ def test_an_empty_batch_alone_judges_no_parameter(main, tmp_path, monkeypatch):
     assert 'STEP001' in rules
     assert not any(rule.startswith('DDP') for rule in rules)
     assert told['verdicts'] is None
+
+
+MASK2FORMER = """
+_base_ = 'mmdet::mask2former/mask2former_r50_8xb2-lsj-50e_coco.py'
+classes = dict(classes=('circle', 'square', 'triangle', 'star', 'ring',
+                        'cross'))
+model = dict(
+    panoptic_head=dict(num_things_classes=6,
+                       loss_cls=dict(class_weight=[1.0] * 6 + [0.1])),
+    panoptic_fusion_head=dict(num_things_classes=6))
+train_dataloader = dict(dataset=dict(
+    metainfo=classes, data_root='DATA', ann_file='annotations/train.json',
+    data_prefix=dict(_delete_=True, img='img_dir/train/')))
+val_dataloader = dict(dataset=dict(
+    metainfo=classes, data_root='DATA', ann_file='annotations/val.json',
+    data_prefix=dict(_delete_=True, img='img_dir/val/')))
+test_dataloader = val_dataloader
+val_evaluator = dict(ann_file='DATA/annotations/val.json')
+test_evaluator = val_evaluator
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+def test_time_and_memory_of_a_large_model(tmp_path, checkout):
+    """Mask2Former, whose pipeline brings all images to 1024 pixels."""
+    data, config = tmp_path / 'data', tmp_path / 'mine.py'
+    spec = ShapesSpec(image_size=(96, 96), min_objects=2)
+    write_shapes_dataset(data, spec, num_train=16, num_val=4)
+    config.write_text(MASK2FORMER.replace('DATA', str(data)))
+    report = tmp_path / 'report.json'
+    argv = [checkout / 'tools/preflight.py', config, '--json', report]
+    argv += ['--store', tmp_path / 'facts.sqlite']
+    tool = subprocess.Popen(
+        [sys.executable, *argv],
+        env={**os.environ, 'OMP_NUM_THREADS': '1'},
+    )
+    _, status, used = os.wait4(tool.pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert used.ru_utime + used.ru_stime < 90
+    assert used.ru_maxrss < 4 << 20
+    notes = json.loads(report.read_bytes())['notes']
+    assert any('a validation' in note for note in notes)
 
 
 def test_names_that_no_annotation_of_a_tracking_set_has():

@@ -40,6 +40,7 @@ from .read import (
     read_config_classes,
 )
 from .sections import (
+    OLD_KEYS,
     OLD_LOADER_KEYS,
     SECTIONS,
     ConfigNode,
@@ -70,6 +71,7 @@ __all__ = [
     'BASE',
     'DELETE',
     'FLAG',
+    'OLD_KEYS',
     'OLD_LOADER_KEYS',
     'RIGHT_LOCATIONS',
     'SECTIONS',

@@ -24,6 +24,7 @@ from mmengine.registry import MODEL_WRAPPERS, RUNNERS
 
 from .child import config_lines, is_same
 from .sections import (
+    OLD_KEYS,
     SECTIONS,
     ConfigNode,
     find_component,
@@ -309,12 +310,19 @@ def merge(into: dict[str, Any], new: Mapping[str, Any]) -> None:
 
 
 def _meant(key: Any) -> str | None:
-    """The setting that a key is, or is meant for; None if it is another."""
+    """The setting that a key is, or is meant for; None if it is another.
+
+    A setting's name with one more word is a name of its own.
+    """
     if not isinstance(key, str) or key in RIGHT_LOCATIONS:
         return key if isinstance(key, str) else None
-    plain = key.replace('_', '').lower()
+    plain, words = key.replace('_', '').lower(), key.lower().strip('_')
     for name in RIGHT_LOCATIONS:
         other = name.replace('_', '')
+        if words.startswith(f'{name}_') or (
+            words.endswith(f'_{name}') and words != f'ddp_{name}'
+        ):
+            return None
         # `find_unused` is short for one only; `with_c` is near to too many.
         short = len(plain) >= _SHORTENED and other.startswith(plain)
         if (
@@ -338,13 +346,15 @@ class _Search:
     ) -> None:
         self._top = dict(cfg.items())
         text = cfg.text if isinstance(cfg, Config) else ''
-        self._code = re.sub('#.*', '', text or '')
+        # Without comments, and the names of files that MMEngine adds.
+        self._code = re.sub(r'(?m)#.*|^\S+\.py$', '', text or '')
         self._right = RightLocations(self._top, runner)
         self._scope = self._top.get('default_scope') or 'mmengine'
         self._nodes = [
             node
-            for name in SECTIONS
+            for name in (*SECTIONS, *OLD_KEYS)
             if name in self._top
+            and (name in SECTIONS or not is_used(name, self._code))
             for node in walk_nodes(self._top[name], (name,), self._scope)
         ]
         # What settings have where they are read.
@@ -382,14 +392,14 @@ class _Search:
         kind = node.cfg.get('type')
         if kind is None and node.path in _WRAPPERS:
             kind = _DDP
-        return find_component(kind, SECTIONS[node.path[0]], node.scope)
+        return find_component(kind, SECTIONS.get(node.path[0], ()), node.scope)
 
     def _unread(self, node: ConfigNode, key: str, name: str) -> str | None:
         """Why nothing reads a key of a dict; None if it is or may be read."""
         if not node.path:
             return self._unread_at_top(key, name)
         where = str(node.path[0])
-        if not SECTIONS[where]:
+        if not SECTIONS.get(where):
             return f'nothing reads it in {where}'
         if self._right.kind in _NO_SECTION.get(where, ()):
             value = node.cfg[key]

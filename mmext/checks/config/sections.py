@@ -68,6 +68,30 @@ SECTIONS: dict[str, tuple[Registry, ...]] = {
     'auto_scale_lr': (),
     'compile': (),
 }
+# Top-level keys of MMCV 1.x -> what is read instead.
+OLD_KEYS: dict[str, str] = {
+    'data': 'train_dataloader, val_dataloader and test_dataloader (batch_size '
+    'for samples_per_gpu, num_workers for workers_per_gpu, and dataset)',
+    'optimizer': 'optim_wrapper.optimizer',
+    'optimizer_config': 'optim_wrapper (clip_grad for grad_clip, '
+    'accumulative_counts for cumulative_iters)',
+    'lr_config': 'param_scheduler',
+    'momentum_config': 'param_scheduler',
+    'runner': 'train_cfg',
+    'total_epochs': 'train_cfg.max_epochs',
+    'total_iters': 'train_cfg.max_iters',
+    'checkpoint_config': 'default_hooks.checkpoint',
+    'log_config': 'default_hooks.logger and visualizer',
+    'evaluation': 'train_cfg.val_interval and val_evaluator',
+    'dist_params': 'env_cfg.dist_cfg',
+    'resume_from': 'resume = True and load_from',
+    'auto_resume': 'resume = True',
+    'gpu_ids': 'CUDA_VISIBLE_DEVICES',
+    'workflow': 'train_cfg',
+    'fp16': "optim_wrapper.type = 'AmpOptimWrapper'",
+    'seed': 'randomness.seed',
+    'cudnn_benchmark': 'env_cfg.cudnn_benchmark',
+}
 
 
 @dataclass(frozen=True)

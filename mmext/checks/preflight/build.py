@@ -145,16 +145,18 @@ def build_for_preflight(
     *,
     device: str = 'cpu',
     size: tuple[int, int] | str | None = None,
+    seed: int = 0,
 ) -> Built:
     """The model of a config with its optimizer; the config is not edited.
 
     No weights are loaded, nothing is downloaded and no data are needed:
-    weights are random, and pictures will be small. ``size`` is the height and
-    width of made-up pictures in pixels, which the model is made for;
-    ``'declared'`` for those of the training, which real data have and a model
-    may need that fails on small ones. Parts that ask MMEngine's message hub
-    for the iteration find that of the start of a training. CannotBuildError
-    names the key, where it is known, and what helps.
+    weights are random, drawn with ``seed``, and pictures will be small.
+    ``size`` is the height and width of made-up pictures in pixels, which the
+    model is made for; ``'declared'`` for those of the training, which real
+    data have and a model may need that fails on small ones. Parts that ask
+    MMEngine's message hub for the iteration find that of the start of a
+    training. CannotBuildError names the key, where it is known, and what
+    helps.
     """
     given = cfg.to_dict() if isinstance(cfg, Config) else dict(cfg)
     cfg = Config(copy_tree(given))
@@ -169,7 +171,7 @@ def build_for_preflight(
     with (
         DefaultScope.overwrite_default_scope(scope),
         no_network() as asked,
-        seeded(0),
+        seeded(seed),
         quiet(),
     ):
         size, declared, notes = fit_to_pictures(cfg, size)

@@ -34,6 +34,8 @@ from ..config import (
 from ..findings import ErrorCatcher, frames_of
 
 SPLITS = ('train', 'val', 'test')
+# Doubt about an error that was raised where the data are not here.
+MADE_UP = 'the data are not here, so the made-up samples may be the cause'
 # Batches of an epoch where the data are not here: more than any setting in
 # iterations counts on.
 MANY = 1_000_000
@@ -43,6 +45,8 @@ MANY = 1_000_000
 _FEW, _ASKED, _VALIDATED, _NAMED = 64, 200, 4, 4
 # What says nothing of the config's parts.
 _NO_FILE = (FileNotFoundError, NotADirectoryError)
+# PyTorch says so of a CPU.
+_NO_MEMORY = "can't allocate memory"
 # Some data sets assert that their files are there.
 _EXISTS = re.compile(r'\b(exists|isfile|isdir|is_file|is_dir)\(')
 # Functions in which a data set gives what it has read.
@@ -61,8 +65,10 @@ class Failure(NamedTuple):
     path: Steps
     error: Exception
     action: str = 'be built'
-    # Whether what was made up, as the data are not here, may be why.
-    made_up: bool = False
+    # Why the training may not meet this error, empty if it is certain to; and
+    # whether another run has shown that.
+    doubt: str = ''
+    is_shown: bool = False
     # Of a part that ran: the split, and with which pictures, in words.
     split: str = ''
     pictures: str = ''
@@ -86,7 +92,7 @@ class Outcome:
         before = len(self.asked)
         return ErrorCatcher(
             lambda error: self.take(
-                Failure(path, error, action, made_up), before
+                Failure(path, error, action, MADE_UP * made_up), before
             )
         )
 
@@ -95,7 +101,7 @@ class Outcome:
 
         ``before`` are the hosts that had been asked before.
         """
-        path, error, action, made_up, split, _ = failure
+        path, error, action, doubt, _, split, _ = failure
         name = join_key(path) or 'the runner'
         if len(self.asked) > before:
             hosts = ', '.join(sorted(set(self.asked[before:])))
@@ -108,6 +114,10 @@ class Outcome:
             self.not_done.append(
                 f'{name} cannot {action} here, as a file is missing: {text}'
             )
+        elif isinstance(error, MemoryError) or _NO_MEMORY in str(error):
+            self.not_done.append(
+                f'{name} cannot {action} here: there is not enough memory'
+            )
         elif 'no prediction for the image' in str(error):
             self.not_done.append(
                 f'{name} was not computed: it needs all pictures of its file'
@@ -118,14 +128,12 @@ class Outcome:
                 'as random weights predict nothing'
             )
         else:
-            unsure = made_up and (
-                bool(split)
-                or any(
-                    frame.f_code.co_name in _GIVES_DATA
-                    for frame, _ in frames_of(error)
-                )
-            )
-            self.failures.append(failure._replace(made_up=unsure))
+            if not split and not any(
+                frame.f_code.co_name in _GIVES_DATA
+                for frame, _ in frames_of(error)
+            ):
+                doubt = ''
+            self.failures.append(failure._replace(doubt=doubt))
 
 
 @dataclass

@@ -11,10 +11,10 @@ out, and the runner starts anew, so that it does not hide the next.
 
 import copy
 import os
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import (
     ExitStack,
+    closing,
     redirect_stderr,
     redirect_stdout,
     suppress,
@@ -27,12 +27,11 @@ from itertools import chain, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-from uuid import uuid4
 from warnings import catch_warnings, simplefilter
 
 from mmengine.config import Config
 from mmengine.dataset import Compose, DefaultSampler
-from mmengine.evaluator import BaseMetric
+from mmengine.evaluator import Evaluator
 from mmengine.hooks import CheckpointHook, Hook
 from mmengine.model import BaseModel
 from mmengine.registry import MODELS, DefaultScope
@@ -48,17 +47,15 @@ from ..config import (
     RightLocations,
     Steps,
     copy_tree,
-    join_key,
     walk_datasets,
     walk_dicts,
 )
-from ..ddp import all_tensors
 from ..findings import ErrorCatcher, frames_of
 from .batches import fake_batch, make_batches
-from .build import Built, hook_configs, without_amp
+from .build import Built, build_for_preflight, hook_configs
 from .first_steps import fit_batch_size
 from .loaders import (
-    MANY,
+    MADE_UP,
     SPLITS,
     Failure,
     Loaders,
@@ -77,32 +74,16 @@ from .sandbox import (
     quiet,
     seeded,
 )
+from .smoke_budget import Budget
+from .smoke_config import CLIENTS, smoke_config
 
-# Sections of each split, and those whose parts look at its pictures.
-_OF_SPLIT = ('dataloader', 'cfg', 'evaluator')
+# Sections whose parts look at pictures, and at predictions.
 _SEES_DATA = ('model', 'evaluator', 'dataloader')
+_SEES_PREDICTIONS = ('model', 'evaluator')
 _ITERATIONS = 2
-# A prediction takes about this part of a training step.
-_OF_STEP = 0.4
 _MAX_ATTEMPTS = 32
 # Bytes of a checkpoint that is written to try it.
 _MAX_CHECKPOINT = 1 << 30
-# MMEngine's backends import these when they are used first, which the runner
-# does at once. All but the first talk to a server.
-_CLIENTS = {
-    'TensorboardVisBackend': ('tensorboard',),
-    'WandbVisBackend': ('wandb',),
-    'MLflowVisBackend': ('mlflow',),
-    'ClearMLVisBackend': ('clearml',),
-    'NeptuneVisBackend': ('neptune',),
-    'DVCLiveVisBackend': ('dvclive', 'pygit2'),
-    'AimVisBackend': ('aim',),
-}
-# What may write elsewhere, and the settings by which it does.
-_WRITERS = ('default_hooks', 'custom_hooks', 'visualizer')
-_WRITERS += ('val_evaluator', 'test_evaluator')
-_OUTPUTS = ('out_dir', 'outfile_prefix', 'output_dir', 'out_file_path')
-_OUTPUTS += ('save_dir',)
 # Methods of a runner, and the section of the config that they use.
 _SECTIONS = {
     'build_train_loop': ('train_cfg',),
@@ -126,10 +107,6 @@ _SPLIT_OF = {
     'be loaded again': 'train',
     'take part in the test': 'test',
 }
-# Sections that may be missing.
-_OPTIONAL = ('auto_scale_lr', 'custom_hooks', 'default_hooks', 'env_cfg')
-_OPTIONAL += ('load_from', 'log_processor', 'param_scheduler', 'randomness')
-_OPTIONAL += ('runner_type', 'visualizer')
 _RAN = {
     'train': 'two iterations',
     'val': 'a validation',
@@ -212,9 +189,7 @@ class _Run:
     loaders: Loaders
     # Fewest samples of a made-up batch.
     least: int = 1
-    # When its time is over, and seconds that a step takes for a pixel.
-    end: float = 0.0
-    pace: float = 0.0
+    budget: Budget = field(default_factory=partial(Budget, 0.0))
     # Sections that have failed.
     left_out: set[Steps] = field(default_factory=set)
     # Of one attempt: the runner, its hooks by identity, what is being done,
@@ -224,6 +199,8 @@ class _Run:
     stage: str = 'be built'
     section: Steps = ()
     pictures: str = ''
+    # Whether an evaluation begins with weights of another seed.
+    other_weights: bool = False
     # Of each split, until its loop takes them.
     batches: dict[str, Iterator[Any]] = field(default_factory=dict)
 
@@ -242,7 +219,7 @@ class _Run:
             and not getattr(batches, 'drop_last', True)
         ):
             self.result.samples = len(loader.dataset)
-        self.end = time.monotonic() + self.limit
+        self.budget = Budget(self.limit)
         self._look_into_parts()
         for split in ('val', 'test'):
             path = (f'{split}_evaluator',)
@@ -275,7 +252,7 @@ class _Run:
         for path, part in walk_dicts(visualizer, ('visualizer',)):
             with self.result.catch_errors(path, 'be used'):
                 kind = plain_name(part.get('type'))
-                for package in _CLIENTS.get(kind, ()):
+                for package in CLIENTS.get(kind, ()):
                     if find_spec(package) is None:
                         raise ImportError(
                             f'{kind} needs the package {package}'
@@ -299,8 +276,8 @@ class _Run:
         give = self._real if known else self._made_up
         if split == 'train':
             yield from self._made_up(split)
-        for batch in give(split):
-            part = self._in_time(split, batch)
+        for number, batch in enumerate(give(split)):
+            part = self._affordable(split, batch, number)
             if part is None:
                 self.pictures = ''
                 break
@@ -339,26 +316,24 @@ class _Run:
                 return [fake_batch(recipe, 'normal', batch_size=size)]
         return []
 
-    def _in_time(self, split: str, batch: Any) -> Any | None:
-        """A batch that is through before the time is over; None for none.
+    def _affordable(self, split: str, batch: Any, number: int) -> Any | None:
+        """A batch that the budget has time and memory for; None for none.
 
-        Where the whole one would take too long, it has the fewest samples.
+        Where the whole one takes too much, it has the fewest samples.
+        ``number`` counts the batches before it.
         """
-        left = max(self.end - time.monotonic(), 0)
-        parts = [batch]
+        parts, reason = [batch], ''
         if isinstance(batch, Mapping) and all(
             isinstance(value, list | tuple) for value in batch.values()
         ):
             parts.append({k: v[: self.least] for k, v in batch.items()})
         for part in parts:
-            needed = self.pace * _pixels(part)
-            if split != 'train':
-                needed *= _OF_STEP
-            if needed <= left:
+            reason = self.budget.why_not(split, part, not number)
+            if not reason:
                 return part
+        done = 'only a part' if number else 'nothing'
         self.result.not_done.append(
-            f'nothing was run with data of {split}_dataloader: a batch takes '
-            f'about {needed:.0f} s, and {left:.0f} s are left of --miniature'
+            f'{done} was run with data of {split}_dataloader: {reason}'
         )
         return None
 
@@ -370,7 +345,7 @@ class _Run:
         self.runner, self.hooks, self.section = None, {}, ()
         self.batches = {}
         self.stage, self.result.ran, self.pictures = 'be built', [], ''
-        with ErrorCatcher(failed.append):
+        with ErrorCatcher(failed.append), closing(self.budget):
             self._run()
         if not failed:
             return False
@@ -381,19 +356,80 @@ class _Run:
             raise failed[0]
         split = _SPLIT_OF.get(self.stage, '')
         sees_data = bool(split and path) and path[0].endswith(_SEES_DATA)
+        doubt, is_shown = '', False
+        if sees_data:
+            doubt, is_shown = self._doubt(failed[0], path, split)
         failure = Failure(
             path,
             failed[0],
             self.stage,
-            made_up=sees_data and split not in self.loaders.known,
-            split=split,
-            pictures=self.pictures if sees_data else '',
+            doubt,
+            is_shown,
+            split,
+            self.pictures if sees_data else '',
         )
         if not self._leave_out(path):
             # It was said before.
             return False
         self.result.take(failure, before)
         return True
+
+    def _doubt(
+        self, error: Exception, path: Steps, split: str
+    ) -> tuple[str, bool]:
+        """Why a training may not meet an error, and whether that is shown."""
+        if split not in self.loaders.known:
+            return MADE_UP, False
+        if split == 'train' or not path[0].endswith(_SEES_PREDICTIONS):
+            return '', False
+        stage = self.stage
+        again = self._with_other_weights(split)
+        self.stage = stage
+        if again is None or _origin(again) != _origin(error):
+            end = f'it is {type(again).__name__}' if again else 'it is gone'
+            return (
+                f'the weights are the cause: with other random weights {end}',
+                True,
+            )
+        seen = sum(map(len, self.loaders.choose(split)))
+        count = len(self.loaders.built[split].dataset)
+        if seen < count and any(
+            frame.f_code.co_name == 'evaluate'
+            and isinstance(frame.f_locals.get('self'), Evaluator)
+            for frame, _ in frames_of(error)
+        ):
+            text = f'the metric got {seen} of {count} samples'
+            return f'{text}, which may be the cause', False
+        return '', False
+
+    def _with_other_weights(self, split: str) -> Exception | None:
+        """Run a loop once more with weights of another seed; its error."""
+        loop = vars(self.runner)[f'_{split}_loop']
+        evaluator = getattr(loop, 'evaluator', None)
+        for metric in getattr(evaluator, 'metrics', ()):
+            metric.results.clear()
+        before = self.pictures, self.result.ran
+        failed: list[Exception] = []
+        self.other_weights, self.result.ran = True, []
+        self.batches[split] = self._batches(split)
+        # The same batches again take no longer than they did.
+        with (
+            self.budget.free(),
+            ErrorCatcher(failed.append),
+            suppress(_Done),
+            closing(self.budget),
+        ):
+            loop.run()
+        self.pictures, self.result.ran = before
+        self.other_weights = False
+        return next(iter(failed), None)
+
+    def load_other_weights(self, model: nn.Module) -> None:
+        """Give a model the weights of another seed."""
+        other = build_for_preflight(
+            self.built.cfg, size=self.built.recipe.size, seed=1
+        )
+        model.load_state_dict(other.model.state_dict(), strict=False)
 
     def _leave_out(self, path: Steps) -> bool:
         """Take a part out of the next attempt; whether that can be done."""
@@ -412,70 +448,6 @@ class _Run:
         self.left_out.add(part)
         return True
 
-    def _config(self) -> Config:
-        """That of an attempt, without what has failed.
-
-        It writes nothing outside of a folder, and needs no GPU.
-        """
-        # Nobody reads its text, which takes a second to format.
-        cfg = Config(copy_tree(self.cfg.to_dict()), format_python_code=False)
-        out = {part[0] for part in self.left_out if len(part) == 1}
-        for split in ('val', 'test'):
-            names = [f'{split}_{end}' for end in _OF_SPLIT]
-            if split not in self.loaders.built or f'{split}_cfg' in out:
-                for name in names:
-                    cfg.pop(name, None)
-            elif f'{split}_evaluator' in out:
-                cfg[f'{split}_evaluator'] = {'type': _NoMetric}
-        if 'train_cfg' in out:
-            cfg.train_cfg = {'by_epoch': True, 'max_epochs': MANY}
-        if 'optim_wrapper' in out:
-            cfg.optim_wrapper = {'optimizer': {'type': 'SGD', 'lr': 0.0}}
-        for name in out.intersection(_OPTIONAL):
-            cfg.pop(name, None)
-        for name in ('custom_hooks', 'param_scheduler'):
-            if isinstance(cfg.get(name), list):
-                cfg[name] = [
-                    part
-                    for index, part in enumerate(cfg[name])
-                    if (name, index) not in self.left_out
-                ]
-        for part in self.left_out:
-            if part[0] == 'default_hooks' and len(part) > 1:
-                # One that does nothing, also in the place of MMEngine's own.
-                cfg.default_hooks[part[1]] = {'type': Hook}
-        cfg.work_dir = str(self.folder / 'work_dir')
-        cfg.experiment_name = f'preflight_{uuid4().hex}'
-        cfg.launcher, cfg.resume, cfg.compile = 'none', False, False
-        cfg.log_level, cfg.default_scope = 'ERROR', self.scope
-        if not os.path.isfile(str(cfg.get('load_from'))):
-            cfg.load_from = None
-        if isinstance(cfg.get('optim_wrapper'), Mapping):
-            cfg.optim_wrapper = without_amp(cfg.optim_wrapper)
-        for name in _WRITERS:
-            self._redirect(name, cfg.get(name))
-        if isinstance(cfg.get('visualizer'), Mapping):
-            # One of this name may be there already.
-            cfg.visualizer.name = 'preflight'
-            backends = cfg.visualizer.get('vis_backends')
-            if isinstance(backends, list):
-                cfg.visualizer.vis_backends = [
-                    part
-                    for part in backends
-                    if plain_name(part.get('type')) not in _CLIENTS
-                ]
-        return cfg
-
-    def _redirect(self, name: str, section: Any) -> None:
-        """Let parts write into the folder, and show nothing."""
-        for path, part in walk_dicts(section, (name,)):
-            for key in _OUTPUTS:
-                if isinstance(part.get(key), str):
-                    part[key] = str(self.folder / join_key(path) / key)
-                    part.pop('backend_args', None)
-            if part.get('show') is True:
-                part['show'] = False
-
     def _run(self) -> None:
         """Build a runner; let it train, validate, load and test."""
         self.section = ('runner_type',)
@@ -491,7 +463,13 @@ class _Run:
             # The strategy of a flexible one wants its devices.
             kind = Runner
         self.section = ()
-        cfg = self._config()
+        cfg = smoke_config(
+            self.cfg,
+            left_out=self.left_out,
+            splits=self.loaders.built,
+            folder=self.folder,
+            scope=self.scope,
+        )
         runner = self._class_of(kind, cfg).from_cfg(cfg)
         runs = self.limit > 0 and self.built is not None
         runs &= ('steps',) not in self.left_out
@@ -636,18 +614,6 @@ class _StandIn(BaseModel):
         """Never called: nothing is run."""
 
 
-class _NoMetric(BaseMetric):
-    """Takes the place of metrics that cannot be built here."""
-
-    def process(self, data_batch: Any, data_samples: Sequence[Any]) -> None:
-        """Keep something, as nothing would be warned of."""
-        self.results.append(None)
-
-    def compute_metrics(self, results: list[Any]) -> dict[str, float]:
-        """None."""
-        return {}
-
-
 class _Conductor(Hook):
     """Cuts a run short."""
 
@@ -656,7 +622,7 @@ class _Conductor(Hook):
 
     def __init__(self, run: _Run) -> None:
         self._run = run
-        self._begun, self._steps = 0.0, 0
+        self._steps = 0
 
     def before_train(self, runner: Runner) -> None:
         """Let the training end after its batches, and validate then."""
@@ -690,13 +656,13 @@ class _Conductor(Hook):
         self, runner: Runner, batch_idx: int, data_batch: Any = None
     ) -> None:
         """Look at the clock."""
-        self._begun = time.monotonic()
-        if self._begun > self._run.end:
+        if not self._run.budget.left:
             self._run.result.not_done.append(
                 'training was not run to its end: the '
                 f'{self._run.limit:g} s of --miniature were over'
             )
             raise _Done
+        self._run.budget.begin_step('train', runner.model)
 
     def after_train_iter(
         self,
@@ -706,15 +672,33 @@ class _Conductor(Hook):
         outputs: Any = None,
     ) -> None:
         """Note how long it took; end loops of other kinds."""
-        seconds, self._steps = time.monotonic() - self._begun, self._steps + 1
-        pixels = _pixels(data_batch)
-        if pixels:
-            self._run.pace = seconds / pixels
+        self._run.budget.end_step('train', data_batch)
+        self._steps += 1
         if self._steps == _ITERATIONS:
             self._run.result.ran.append('train')
             loop = runner.train_loop
             if not isinstance(loop, EpochBasedTrainLoop | IterBasedTrainLoop):
                 raise _Done
+
+    def before_val_iter(
+        self, runner: Runner, batch_idx: int, data_batch: Any = None
+    ) -> None:
+        """Exchange the weights, after hooks that exchange them, too."""
+        if self._run.other_weights and not batch_idx:
+            self._run.load_other_weights(runner.model)
+        self._run.budget.begin_step('val', runner.model)
+
+    def after_val_iter(
+        self,
+        runner: Runner,
+        batch_idx: int,
+        data_batch: Any = None,
+        outputs: Any = None,
+    ) -> None:
+        """Note how long it took."""
+        self._run.budget.end_step('val', data_batch)
+
+    before_test_iter, after_test_iter = before_val_iter, after_val_iter
 
     def before_val(self, runner: Runner) -> None:
         """What fails now, fails in the validation."""
@@ -745,17 +729,10 @@ class _Conductor(Hook):
         run.batches[split] = chain([first], batches)
 
 
-def _pixels(batch: Any) -> int:
-    """Pixels of the pictures of a batch, with their padding."""
-    inputs = batch.get('inputs') if isinstance(batch, Mapping) else batch
-    pictures = [t for t in all_tensors(inputs) if t.dim() > 2]
-    if not pictures:
-        return 0
-    height = max(picture.shape[-2] for picture in pictures)
-    width = max(picture.shape[-1] for picture in pictures)
-    # Some are stacked.
-    count = sum(p.numel() // p.shape[-2:].numel() for p in pictures)
-    return count * height * width
+def _origin(error: Exception) -> tuple[type, Any, int]:
+    """Kind of an error, and the code and line that raised it."""
+    frame, line = frames_of(error)[-1]
+    return type(error), frame.f_code, line
 
 
 def _accept_all_predictions(model: nn.Module) -> None:

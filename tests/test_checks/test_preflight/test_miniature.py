@@ -153,6 +153,102 @@ def test_parts_that_fail_when_they_run(name, check, shapes):
     assert ('img_dir/val' in finding['message']) == needs_data
 
 
+RESIZED = """
+val_dataloader = dict(batch_size=1, dataset=dict(pipeline=[
+    dict(type='LoadImageFromFile', _scope_='mmseg'), {steps},
+    dict(type='mmseg.PackSegInputs')]))
+test_dataloader = val_dataloader
+"""
+RESIZE = "dict(type='mmseg.Resize', scale=(SIZE, SIZE))"
+LABELS = "dict(type='mmseg.LoadAnnotations')"
+UNET = """
+model = dict(
+    backbone=dict(_delete_=True, type='mmseg.UNet', base_channels=2),
+    decode_head=dict(_delete_=True, type='mmseg.FCNHead', in_channels=2,
+                     in_index=4, channels=2, num_classes=7),
+    data_preprocessor=dict(test_cfg=TEST))
+"""
+# Fail in a validation, whatever the weights are: text, that of the remedy,
+# part of the message.
+VALIDATIONS = {
+    'size': (
+        UNET.replace('TEST', 'None')
+        + RESIZED.format(steps=f'{RESIZE}, {LABELS}').replace('SIZE', '90'),
+        UNET.replace('TEST', 'dict(size_divisor=16)')
+        + RESIZED.format(steps=f'{RESIZE}, {LABELS}').replace('SIZE', '90'),
+        'should be divisible by the whole downsample rate 16',
+    ),
+    'order': (
+        RESIZED.format(steps=f'{LABELS}, {RESIZE}').replace('SIZE', '96'),
+        RESIZED.format(steps=f'{RESIZE}, {LABELS}').replace('SIZE', '96'),
+        'val_evaluator cannot take part in the validation: IndexError',
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('name', VALIDATIONS)
+def test_certain_error_of_a_validation(name, check, shapes):
+    wrong, right, message = VALIDATIONS[name]
+    argv = ['--cfg-options', f'data_root={shapes}']
+    code, report = check(wrong, *argv)
+    (finding,) = built(report, 'BUILD002').values()
+    assert message in finding['message']
+    assert (code, finding['severity']) == (1, 2)
+    code, report = check(right, *argv)
+    assert (code, built(report, 'BUILD002')) == (0, {})
+    assert any('a validation' in note for note in report['notes'])
+
+
+MOODY = """
+from mmengine.registry import METRICS
+from mmseg.evaluation import IoUMetric
+
+@METRICS.register_module(force=True)
+class MoodyMetric(IoUMetric):
+    used = 0
+
+    def {method}(self, *args):
+        MoodyMetric.used += 1
+        if self.used in {fails}:
+            raise ValueError('bad mood')
+        return super().{method}(*args)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ('method', 'fails', 'says'),
+    [
+        ('process', '(1,)', 'with other random weights it is gone'),
+        ('compute_metrics', '(1, 2)', 'the metric got 2 of 4 samples'),
+    ],
+)
+def test_error_that_a_training_may_not_meet(
+    method, fails, says, check, shapes, tmp_path, monkeypatch
+):
+    """Because of the weights, which another run shows, or of few samples."""
+    monkeypatch.setattr('mmext.checks.preflight.loaders._VALIDATED', 2)
+    monkeypatch.syspath_prepend(tmp_path)
+    name = f'moody_{method}'
+    text = MOODY.format(method=method, fails=fails)
+    (tmp_path / f'{name}.py').write_text(text)
+    code, report = check(
+        f"""
+custom_imports = dict(imports=['mmext.models', 'mmext.datasets',
+                               'mmext.engine', {name!r}])
+val_evaluator = dict(type='MoodyMetric')
+val_dataloader = dict(batch_size=1)
+test_dataloader = val_dataloader
+test_evaluator = val_evaluator
+""",
+        *['--cfg-options', f'data_root={shapes}'],
+    )
+    (finding,) = built(report, 'BUILD002').values()
+    assert (code, finding['severity']) == (0, 1)
+    assert says in finding['message']
+
+
 def built(report: dict, rule: str = 'BUILD001') -> dict[str, dict]:
     """Findings of parts that cannot be built, or of another rule, by key."""
     return {
@@ -209,13 +305,37 @@ def test_fewer_samples_of_a_batch_that_takes_too_long(
     check, shapes, monkeypatch
 ):
     monkeypatch.setattr(
-        'mmext.checks.preflight.miniature._pixels',
+        'mmext.checks.preflight.smoke_budget._pixels',
         lambda batch: 10**9 if len(batch['inputs']) == 4 else 1,
     )
     text = 'train_dataloader = dict(batch_size=4)'
     argv = ['--cfg-options', f'data_root={shapes}']
     code, report = check(text, *argv, base=SHAPES)
     assert (code, report['not_done']) == (0, [])
+
+
+@pytest.mark.slow
+def test_a_batch_that_takes_too_much_memory_is_said(
+    check, shapes, monkeypatch
+):
+    monkeypatch.setattr('mmext.checks.preflight.smoke_budget._MAX_SAVED', 9)
+    argv = ['--cfg-options', f'data_root={shapes}']
+    code, report = check('', *argv, base=SHAPES)
+    assert (code, len(report['not_done'])) == (0, 2)
+    for text, split in zip(report['not_done'], ('train', 'val')):
+        assert f'nothing was run with data of {split}_dataloader' in text
+        assert 'GiB, and a smoke run takes' in text
+
+
+@pytest.mark.slow
+def test_further_batches_get_a_part_of_the_time(check, shapes, monkeypatch):
+    monkeypatch.setattr('mmext.checks.preflight.smoke_budget._SHARE', 0)
+    text = 'val_dataloader = dict(batch_size=1)'
+    argv = ['--cfg-options', f'data_root={shapes}']
+    code, report = check(text, *argv, base=SHAPES)
+    assert code == 0
+    (said,) = report['not_done']
+    assert 'only a part was run with data of val_dataloader' in said
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from mmengine.config import Config
 
 from ...config import join_key, walk_dicts
 from ...findings import Finding, Severity, code_location, find_rule
-from ..loaders import Failure
+from ..loaders import MADE_UP, Failure
 from ..sandbox import UNEXPECTED, Blamed, error_text, find_part, part_at
 from .registry import BUILD, INSTALL, RULES
 from .subject import arguments_of
@@ -37,14 +37,21 @@ _CURES = {
     "data set and type='mmext.LVISMetric' of the evaluator, which work "
     f'without it, or {INSTALL}',
 }
+# Errors that depend on sizes of images, which may be made up, and remedies.
+_OF_IMAGES = {
+    'should be divisible by': 'pad the images to multiples of that number: '
+    'size_divisor in test_cfg of data_preprocessor (MMSegmentation), '
+    'pad_size_divisor of data_preprocessor (MMDetection)',
+    'does not match the shape of the indexed tensor': 'load the labels after '
+    'the steps that change the size, as a prediction has the size of the '
+    'image file: LoadAnnotations after Resize in the pipeline of the data set',
+}
 # Rules of the labels that say why a batch cannot be made, or be learned.
 _OF_DATA = ('CFG003', 'CFG012', 'COCO016', 'PAIR008')
 # Errors that do not come of what a batch holds.
 _OF_CODE = (AttributeError, ImportError, NotImplementedError, TypeError)
 # What a sample that is made up may lack.
 _NO_FIELD = "DataSample' object has no attribute"
-# Sections that see predictions.
-_EVALUATES = ('model', 'evaluator')
 _BELOW = r'([.[].*)?'
 # Rules that say, without building, that a part cannot be built.
 # Their findings are no errors unless building shows that they are.
@@ -181,27 +188,22 @@ def _finding(failure: Failure, top: Mapping) -> Finding:
             text += f' ({location})'
     if isinstance(error, ZeroDivisionError) and blamed.key:
         remedy = f'set {blamed.key[0]} to 1 or more'
-    severity, unsure = rule.severity, failure.made_up
+    severity = rule.severity
     first = str(failure.path[0]) if failure.path else ''
-    if failure.split:
-        # Predictions of random weights may be what nobody predicts, and a
-        # metric may need all pictures. What names a value of the config, or is
-        # of the code, comes of none of these.
-        unsure |= failure.split != 'train' and first.endswith(_EVALUATES)
-        of_code = isinstance(error, _OF_CODE) and not (
-            failure.made_up and _NO_FIELD in str(error)
-        )
-        unsure &= not (blamed.key or remedy or of_code)
     if failure.pictures:
         text += f', {failure.pictures}'
-    if unsure and failure.split:
-        severity = Severity.INFO
-        if first != 'model' and not failure.made_up:
-            severity = Severity.WARNING
-        text += '; random weights, or data that are made up or few, may be why'
-    elif unsure:
+    # Made-up or few samples cause no error that names a value of the config,
+    # or that is one of the code.
+    of_code = isinstance(error, _OF_CODE) and not (
+        failure.doubt == MADE_UP and _NO_FIELD in str(error)
+    )
+    certain = failure.split and (blamed.key or remedy or of_code)
+    if failure.doubt and (failure.is_shown or not certain):
         severity = Severity.WARNING
-        text += '; the data are not here, so that made-up entries may be why'
+        if failure.split and (first == 'model' or failure.doubt == MADE_UP):
+            severity = Severity.INFO
+        text += f'; {failure.doubt}'
+    remedy = remedy or _cure(_OF_IMAGES, error)
     if isinstance(error, AssertionError) and 'only available' in str(error):
         severity = Severity.WARNING
         text += '; it may be where the training runs'
@@ -227,6 +229,12 @@ def _no_argument(kind: Any, keyword: str) -> tuple[str, str]:
     return f'{name} takes no argument {keyword}', remedy
 
 
+def _cure(cures: Mapping[str, str], error: BaseException) -> str:
+    """The remedy of the first words that an error message has."""
+    text = str(error)
+    return next((cures[words] for words in cures if words in text), '')
+
+
 def _remedy(error: BaseException) -> str:
     """What is certain to help; else where to look."""
     text = str(error)
@@ -238,9 +246,9 @@ def _remedy(error: BaseException) -> str:
         return f'set {no_key[1]} there'
     if 'must contain the key "type"' in text:
         return 'give the dict a type'
-    for words, cure in _CURES.items():
-        if words in text:
-            return cure
+    cure = _cure(_CURES, error)
+    if cure:
+        return cure
     if isinstance(error, ImportError) or _NO_PACKAGE.search(text):
         return INSTALL
     if isinstance(error, KeyError) and _NOT_REGISTERED.search(text):

@@ -11,6 +11,7 @@ from mmengine.runner import FlexibleRunner, Runner
 from ....ops import check_ops_backend
 from ...config import (
     DELETE,
+    OLD_KEYS,
     RIGHT_LOCATIONS,
     SECTIONS,
     find_component,
@@ -35,30 +36,6 @@ READ_KEYS = (
     *('device', 'ops_backend', 'freeze', 'match_classes', 'data_root'),
     *('base_data_root', 'check_misplaced_keys', 'own_keys'),
 )
-# Keys of MMCV 1.x -> what is read instead.
-_OLD = {
-    'data': 'train_dataloader, val_dataloader and test_dataloader (batch_size '
-    'for samples_per_gpu, num_workers for workers_per_gpu, and dataset)',
-    'optimizer': 'optim_wrapper.optimizer',
-    'optimizer_config': 'optim_wrapper (clip_grad for grad_clip, '
-    'accumulative_counts for cumulative_iters)',
-    'lr_config': 'param_scheduler',
-    'momentum_config': 'param_scheduler',
-    'runner': 'train_cfg',
-    'total_epochs': 'train_cfg.max_epochs',
-    'total_iters': 'train_cfg.max_iters',
-    'checkpoint_config': 'default_hooks.checkpoint',
-    'log_config': 'default_hooks.logger and visualizer',
-    'evaluation': 'train_cfg.val_interval and val_evaluator',
-    'dist_params': 'env_cfg.dist_cfg',
-    'resume_from': 'resume = True and load_from',
-    'auto_resume': 'resume = True',
-    'gpu_ids': 'CUDA_VISIBLE_DEVICES',
-    'workflow': 'train_cfg',
-    'fp16': "optim_wrapper.type = 'AmpOptimWrapper'",
-    'seed': 'randomness.seed',
-    'cudnn_benchmark': 'env_cfg.cudnn_benchmark',
-}
 # Sections that are no components -> the keys that are read of them.
 _KEYS_OF_SECTIONS = {
     'randomness': ('seed', 'diff_rank_seed', 'deterministic'),
@@ -121,7 +98,7 @@ def misspelt_key(subject: Subject) -> Iterator[Finding]:
     """Names that nobody reads and that are near to one that is read."""
     for name in _unread(subject):
         near = _is_typo(subject, name)
-        if near is None or name in _OLD:
+        if near is None or name in OLD_KEYS:
             continue
         options = {}
         # With `_` or a number at its end it is out of use, or another one.
@@ -169,12 +146,12 @@ def old_key(subject: Subject) -> Iterator[Finding]:
     """Sections that MMEngine's predecessor read."""
     for name in _unread(subject):
         value = subject.top[name]
-        if name not in _OLD or value is None:
+        if name not in OLD_KEYS or value is None:
             continue
         yield new_finding(
             f'nothing reads the top-level key {name} since MMCV 2',
             path=(name,),
-            remedy=f'set {_OLD[name]} instead, and remove {name}',
+            remedy=f'set {OLD_KEYS[name]} instead, and remove {name}',
         )
 
 
@@ -219,7 +196,7 @@ def unread_key(subject: Subject) -> Iterator[Finding]:
     misplaced = {item.location for item in subject.misplaced}
     for name in _unread(subject):
         if (
-            name in _OLD
+            name in OLD_KEYS
             or name in misplaced
             or name in RIGHT_LOCATIONS
             or _is_typo(subject, name) is not None
