@@ -157,7 +157,7 @@ def test_checkpoints_in_a_folder_of_their_own(tmp_path, train):
     output = train(tmp_path / 'copy', '--resume', code=2)
     assert f'names {out}/w/epoch_4.pth, which is outside' in output
     assert 'name it with --resume FILE' in output
-    assert 'to start anew, remove' in output
+    assert 'To start anew, remove' in output
     assert content(out / 'w') == before
 
 
