@@ -233,7 +233,7 @@ def _repair(made: NewConfig, folder: Path) -> bool:
     if not check().exit_code:
         return False
     if data.form == 'yolo':
-        data.notes.append('the label files have errors; --fix mends no YOLO')
+        data.notes.append('the label files have errors; YOLO has no --fix')
         return False
     if folder.exists():
         shutil.rmtree(folder)
@@ -241,7 +241,7 @@ def _repair(made: NewConfig, folder: Path) -> bool:
     summary = json.loads((folder / 'fixes.json').read_bytes())
     if not summary['num_fixed']:
         shutil.rmtree(folder)
-        data.notes.append('the label files have errors; none is surely mended')
+        data.notes.append('no error of the label files has a safe fix')
         return False
     for location in summary['locations']:
         part = data.splits[location['split']]
@@ -255,7 +255,7 @@ def _repair(made: NewConfig, folder: Path) -> bool:
         part.whole |= key == 'ann_file'
     data.notes.append(
         f'{summary["num_fixed"]:,} of {summary["num_files"]:,} label files '
-        f'were repaired, in copies of all in {folder} (fixes.jsonl has each '
+        f'were fixed, in copies of all in {folder} (fixes.jsonl has each '
         'change): '
         + ', '.join(
             f'{count:,} x {RULES[rule].title}'

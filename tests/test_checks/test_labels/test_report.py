@@ -61,6 +61,7 @@ def shown_report(**split) -> Report:
                 num_images=2,
                 num_masks=2,
                 num_boxes=0,
+                num_annotated=0,
                 classes=(counts,),
             ),
         ),

@@ -20,11 +20,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FixedFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A label file after its repair, and what was done.
-
-    ``problem`` says why it cannot be edited at all, if it cannot.
-    """
+    """New content of a label file, and its changes."""
 
     content: bytes
     changes: tuple[Change, ...] = ()
-    problem: str = ''
