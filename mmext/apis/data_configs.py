@@ -123,7 +123,7 @@ def new_config(
         ignore_index: Value of masks that is of no class.
         overwrite: Replace files that are there.
         fix: Where the label check finds errors, write the label files anew,
-            repaired as ``tools/validate_labels.py --fix`` does, into a folder
+            fixed as ``tools/validate_labels.py --fix`` does, into a folder
             beside ``out``, of its name and ``_fixed``, and the config for
             them.
 
@@ -205,17 +205,17 @@ def new_config(
     ours = overwrite and (fixed / 'fixes.json').is_file()
     if fix and fixed.exists() and not ours:
         raise FileExistsError(
-            f'{fixed}, for repaired label files, must be a new folder'
+            f'{fixed}, for fixed label files, must be a new folder'
             + ('' if overwrite else '; --overwrite replaces it')
         )
     made = write(overwrite=overwrite)
-    if fix and _repair(made, fixed):
+    if fix and _fix_labels(made, fixed):
         made = write(overwrite=True)
     return made
 
 
-def _repair(made: NewConfig, folder: Path) -> bool:
-    """Repair copies of label files that have errors; whether some were.
+def _fix_labels(made: NewConfig, folder: Path) -> bool:
+    """Write fixed copies of label files that have errors; whether some were.
 
     ``made.data`` names the copies then.
     """

@@ -119,7 +119,7 @@ def street() -> BoxSet:
         scale = 0.04 + 0.25 * y * rng.random()
         return rng.random(), y, scale, scale * rng.uniform(0.6, 2)
 
-    return _drawn(1, [(1280, 720), (720, 1280), (1920, 1080)], draw, 90)
+    return _drawn(1, [(640, 360), (360, 640), (960, 540)], draw, 90)
 
 
 def colonies() -> BoxSet:

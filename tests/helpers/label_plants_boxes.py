@@ -279,7 +279,7 @@ def corners_in_json(data: DataSet) -> Planted:
             note['bbox'] = [x, y, x + w, y + h]
 
     change_coco(data, change)
-    value = '(20, 6, 35, 17), (8, 20, 38, 30), (21, 6, 36, 17)'
+    value = 'corners (x1, y1, x2, y2)'
     keys = '0annotations[1]', '0annotations[2]', '1annotations[4]'
     return _all(data, data.annotation(), value, *keys)
 
@@ -294,7 +294,7 @@ def width_and_height_in_xml(data: DataSet) -> Planted:
 
     for index in range(6):
         edit_xml(data.annotation(index), change)
-    value = '(20, 6, 15, 11), (8, 20, 30, 10), (21, 6, 15, 11)'
+    value = '(left, top, width, height)'
     keys = '0object[1]', '0object[2]'
     return _all(data, data.annotation(0), value, *keys)
 
@@ -309,7 +309,7 @@ def lines_in_pixels(data: DataSet) -> Planted:
             numbers = int(label), x * 48, y * 36, w * 48, h * 36
             lines.append(' '.join(f'{number:g}' for number in numbers))
         path.write_text('\n'.join(lines))
-    value = '(10, 9.5, 12, 9), (27.5, 11.5, 15, 11), (23, 25, 30, 10)'
+    value = 'centre and size (cx, cy, width, height) in pixels'
     keys = '0line 1', '0line 2', '0line 3'
     return _all(data, data.annotation(0), value, *keys)
 
@@ -322,7 +322,7 @@ def category_ids_from_zero(data: DataSet) -> Planted:
 
     change_coco(data, change)
     keys = '0annotations[0]', '1annotations[3]', '2annotations[6]'
-    return _all(data, data.annotation(), '0, 0, 0', *keys)
+    return _all(data, data.annotation(), 'category_id + 1', *keys)
 
 
 @plant('DET014', *_YOLO)
@@ -333,7 +333,7 @@ def classes_from_one(data: DataSet) -> Planted:
         path.write_text(
             '\n'.join(f'{int(line[0]) + 1}{line[1:]}' for line in lines)
         )
-    return _all(data, data.annotation(0), '3, 3, 3', '0line 3')
+    return _all(data, data.annotation(0), 'label - 1', '0line 3')
 
 
 @plant('PAIR004', *COCO)

@@ -230,25 +230,25 @@ def annotated(
         )
     if size is None:
         return msgspec.structs.replace(sample, num_boxes=len(file.boxes))
-    boxes = tuple(
-        msgspec.structs.replace(
-            box,
-            # YOLO002 names lines whose numbers are not fractions.
-            box=tuple(
-                math.nan if box.unreadable else side * length
-                for side, length in zip(box.box, 2 * size)
-            ),
-            class_name=classes[box.label] if box.label < len(classes) else '',
-        )
-        for box in file.boxes
-    )
-    boxes = tuple(
-        msgspec.structs.replace(box, small=True)
-        if box_limits.is_tiny(box.box)
-        else box
-        for box in boxes
-    )
+    boxes = tuple(_in_pixels(box, size, classes) for box in file.boxes)
     return msgspec.structs.replace(sample, boxes=boxes)
+
+
+def _in_pixels(
+    box: BoxFacts, size: tuple[int, int], classes: Sequence[str]
+) -> BoxFacts:
+    """A box of YOLO, in fractions, as YOLODataset loads it."""
+    x1, y1, x2, y2 = (
+        # YOLO002 names lines whose numbers are not fractions.
+        math.nan if box.unreadable else side * length
+        for side, length in zip(box.box, 2 * size)
+    )
+    return msgspec.structs.replace(
+        box,
+        box=(x1, y1, x2, y2),
+        class_name=classes[box.label] if box.label < len(classes) else '',
+        small=min(x2 - x1, y2 - y1) < box_limits.MIN_SIZE,
+    )
 
 
 def _filtered(

@@ -17,10 +17,9 @@ from ..readers.coco import (
     match_ids,
     read_coco,
 )
-from ..rules.registry import COCO, DET, PAIR, fixable
+from ..rules.registry import RULES
 from . import Change, FixedFile
 
-COCO_RULES = fixable(COCO, DET, PAIR)
 _KEYS = 'images', 'annotations', 'categories'
 _MAX_ID = (1 << 63) - 1
 
@@ -30,7 +29,7 @@ def fix_coco(
     expected: Expectations,
     images: Sequence[ImageFacts | None] = (),
     *,
-    rules: Container[str] = COCO_RULES,
+    rules: Container[str] = RULES,
 ) -> FixedFile:
     """Fix an annotation file.
 
@@ -40,7 +39,7 @@ def fix_coco(
 
     Args:
         content: Bytes of the file.
-        expected: What the training expects of the labels.
+        expected: Requirements of the training for the labels.
         images: Facts of the images of the file, in its order.
         rules: Ids of the rules whose findings are fixed. ``'PAIR004'`` is for
             files in which the sizes of all images are exchanged.
@@ -104,7 +103,7 @@ class _Draft:
     def note(
         self, rule: str, location: str, was: Any, now: Any, count: int = 1
     ) -> None:
-        """Add a change; None is for what is not there."""
+        """Add a change; None stands for a missing field or record."""
         was, now = (
             '' if value is None else json.dumps(value, ensure_ascii=False)
             for value in (was, now)
@@ -166,7 +165,7 @@ def _fill_in(draft: _Draft) -> None:
     """Write areas of boxes, and iscrowd, where they are missing."""
     notes = draft.file.annotations
     lacking = draft.alive & ~notes.ignore & ~notes.has_area & notes.has_bbox
-    # The area of an object with a mask is that of the mask.
+    # An object with a mask has the area of the mask.
     lacking &= notes.segmentation_kind == NO_SEGMENTATION
     for _, location, record in draft.records('COCO011', lacking):
         area = record['area'] = record['bbox'][2] * record['bbox'][3]

@@ -26,7 +26,7 @@ class NewLocation(msgspec.Struct, frozen=True):
     """Where the fixed labels of a split are."""
 
     split: str  # 'train', 'val', ...
-    # Of the config of the data set, such as 'data_prefix.seg_map_path'.
+    # Key of the dataset config, such as 'data_prefix.seg_map_path'.
     key: str
     was: str  # Folder or file that the labels were in.
     now: str  # Folder or file to name instead; an absolute path.
@@ -82,8 +82,8 @@ def fix_labels(
     whose boxes or labels a rule explains in another way is copied as it is.
     Label files keep their paths relative to the folder that they have in
     common; images are not copied. ``fixes.jsonl`` has each change, and
-    ``fixes.json`` the summary. The report is that of the check, whose rules
-    are the ones that are fixed.
+    ``fixes.json`` the summary. ``report`` is the report of the check, and
+    names the rules whose findings are fixed.
 
     ``out`` appears when all is written; an error leaves nothing behind.
     """
@@ -157,7 +157,7 @@ class _Split:
         self.source, self._store = source, store
         # Paths of each kind, in order.
         self._paths: dict[str, dict[str, None]] = defaultdict(dict)
-        # How the noted sizes of images differ from those of their files.
+        # Differences between noted sizes and image files.
         self._differences: set[str] = set()
         for facts in sample_facts(source, store):
             sample, image = facts.sample, facts.image
@@ -191,7 +191,7 @@ class _Split:
         if self._differences != {'exchanged'}:
             rules.discard('PAIR004')
         expected, images = self.source.expected, []
-        # Those that belong to no single sample.
+        # Files that do not belong to a single sample.
         rest = {**self._paths['annotation'], **self._paths['orphan']}
         for facts in sample_facts(self.source, self._store):
             sample = facts.sample

@@ -11,10 +11,9 @@ from ..expectations import INDEX_MODES, Expectations, loaded_values
 from ..facts import DEFAULT_MAX_PIXELS, MaskFacts
 from ..readers.decode import ImageHead, open_image, pixels_of, read_head
 from ..readers.image import read_mask_facts
-from ..rules.registry import SEG, fixable
+from ..rules.registry import RULES
 from . import Change, FixedFile
 
-MASK_RULES = fixable(SEG)
 _WHITE = 255
 _GREY = 0x010101
 # Formats that are written, and how.
@@ -39,11 +38,11 @@ def fix_mask(
     expected: Expectations,
     facts: MaskFacts | None = None,
     *,
-    rules: Container[str] = MASK_RULES,
+    rules: Container[str] = RULES,
 ) -> FixedFile:
     """Fix a label map: 8 bits of grey in the same format.
 
-    ``facts`` are those of the content, if they are known.
+    ``facts`` of the content are read if they are not given.
     """
     untouched = FixedFile(content=content)
     facts = facts or read_mask_facts(content)

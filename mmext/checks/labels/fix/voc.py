@@ -6,10 +6,9 @@ from xml.etree import ElementTree
 from ....datasets import box_limits
 from ..facts import ImageFacts, has_size, is_turned
 from ..readers.boxes import read_voc
-from ..rules.registry import DET, PAIR, VOC, fixable
+from ..rules.registry import RULES
 from . import Change, FixedFile
 
-VOC_RULES = fixable(DET, PAIR, VOC)
 _BLANKS = ' \t\r\n'
 
 
@@ -17,7 +16,7 @@ def fix_voc(
     content: bytes,
     image: ImageFacts | None = None,
     *,
-    rules: Container[str] = VOC_RULES,
+    rules: Container[str] = RULES,
 ) -> FixedFile:
     """Fix an annotation file; it keeps its indentation, and loses comments.
 

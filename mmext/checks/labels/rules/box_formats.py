@@ -159,14 +159,14 @@ class _Hypothesis(NamedTuple):
     meaning: str
     line: str
     holds: Callable[[_Counts], bool] = _does_not_fit
-    # The fault may be that of polygons, too: equal boxes refute nothing.
+    # Polygons may have the same fault: if they agree, they refute nothing.
     polygons_too: bool = False
     tolerance: float = box_limits.BORDER_TOLERANCE
     severity: Severity = Severity.ERROR
 
 
 class _Format(NamedTuple):
-    """What the four numbers of a box are in a kind of annotation file."""
+    """Meaning of the four numbers of a box in a kind of annotation file."""
 
     record: str
     fields: str
@@ -324,7 +324,7 @@ class _Judge:
         return float(np.mean((same & box_limits.has_area(sides))[outlined]))
 
     def _counts(self, new: np.ndarray, tolerance: float) -> _Counts:
-        """Compare the boxes with those of a hypothesis, (4, N)."""
+        """Compare the boxes with the boxes of a hypothesis, (4, N)."""
         x1, y1, x2, y2 = self.sides
         width, height = 2 * self.size
         far = ~box_limits.has_area(self.sides)
@@ -356,7 +356,7 @@ class _Judge:
             )
             proven = self._agreement(new) >= 0.9 and self.agreement <= 0.1
             refuted = self.agreement > 0.5 and not own.polygons_too
-            # Most end here, for the time that the others take.
+            # Most hypotheses end here, which saves time.
             fitting = np.mean(self._fit(new, own.tolerance))
             if refuted or not (proven or fitting >= _LEAST_SHARE):
                 continue
@@ -378,11 +378,12 @@ class _Judge:
 
 @DET.rule(
     'DET013',
-    title='all boxes are in another format than that of the file',
+    title='boxes in another format than the annotation file has',
     remedy='convert the boxes, then check again',
     scope='split',
     subject='split',
     unit='box',
+    per_value=True,
     explains=(
         *('DET002', 'DET003', 'DET004', 'DET005', 'DET008', 'DET010'),
         *('DET012', 'PAIR004', 'YOLO002'),
@@ -419,33 +420,34 @@ def _other_format(totals: SplitTotals, expected: Expectations) -> Findings:
         remedy += ' (W and H: width and height of the image)'
     if judge.agreement > 0.5 and hypothesis.polygons_too:
         remedy += '; convert the points of segmentation in the same way'
-    gained = np.flatnonzero(counts.after & ~counts.before)
+    gained = np.flatnonzero(counts.gained)
     rows = judge.rows[gained if len(gained) else slice(None)][:_EXAMPLES]
     first, *others = map(columns.location, rows.tolist())
+    shown = ', '.join(
+        f'({", ".join(f"{side:g}" for side in box)})'
+        for box in columns.written[rows].tolist()
+    )
     yield new_finding(
-        message,
+        f'{message}; for example {shown}',
         remedy=remedy,
         severity=hypothesis.severity,
         file=first.file,
         key=first.key,
         image=first.image,
         related=tuple(others),
-        value=', '.join(map(_numbers, columns.written[rows].tolist())),
+        value=' or '.join(other.meaning for other, *_ in holding),
         count=number,
     )
 
 
-def _numbers(box: Sequence[float]) -> str:
-    return '(' + ', '.join(f'{number:g}' for number in box) + ')'
-
-
 @DET.rule(
     'DET014',
-    title='class indices or category ids are off by a constant',
+    title='class indices or category ids off by a constant',
     remedy='add the constant to all of them, then check again',
     scope='split',
     subject='split',
     unit='object',
+    per_value=True,
     explains=('COCO006', 'DET007'),
 )
 def _offset(totals: SplitTotals, expected: Expectations) -> Findings:
@@ -475,13 +477,14 @@ def _offset(totals: SplitTotals, expected: Expectations) -> Findings:
     yield new_finding(
         f'{name} of {np.count_nonzero(exists):,} of {len(label):,} objects '
         f'exists, and {name} {sign} {abs(offset)} of '
-        f'{round(shares[offset] * len(label)):,}',
+        f'{round(shares[offset] * len(label)):,}; for example '
+        + ', '.join(map(str, label[unknown[:_EXAMPLES]].tolist())),
         remedy='convert each object and check again: '
         f'{name} = {name} {sign} {abs(offset)}',
         file=first.file,
         key=first.key,
         image=first.image,
         related=tuple(others),
-        value=', '.join(map(str, label[unknown[:_EXAMPLES]].tolist())),
+        value=f'{name} {sign} {abs(offset)}',
         count=len(label),
     )

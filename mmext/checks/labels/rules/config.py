@@ -653,9 +653,10 @@ def _loses_ignored(totals: SplitTotals, expected: Expectations) -> Findings:
             for stored in totals.pixels
         ):
             yield new_finding(
-                f'the loss ignores {ignored}, which the label maps hold, but '
-                f'{setting} makes {_meaning(loaded(ignored), expected)} of '
-                'it: no pixel is ignored, and other values change, too',
+                f'the loss ignores {ignored}, which label maps hold, but '
+                f'{setting} turns it into '
+                f'{_meaning(loaded(ignored), expected)}: no pixel is ignored, '
+                'and other labels change, too',
                 remedy=f'set {remedy}: the label maps fit ignore_index='
                 f'{ignored} and {expected.num_classes} classes as they are',
                 value=str(ignored),
