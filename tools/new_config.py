@@ -88,7 +88,7 @@ def make_parser() -> argparse.ArgumentParser:
         '--fix',
         action='store_true',
         help='where labels have errors, train with copies in which those are '
-        'mended that can be without doubt, in a folder beside the config',
+        'fixed for which that is safe, in a folder beside the config',
     )
     add('--no-check', action='store_true', help='check nothing, only write')
     add('--overwrite', action='store_true', help='replace files of --out')

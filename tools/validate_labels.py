@@ -162,8 +162,8 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
     add_path(
         '--fix',
         metavar='DIR',
-        help='write repaired label files into a new folder, with a log of '
-        'each change; nothing is changed in place',
+        help='write label files with safe fixes into a new folder, with a log '
+        'of each change; nothing is changed in place',
     )
     add(
         '--class-weights',

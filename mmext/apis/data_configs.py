@@ -124,7 +124,7 @@ def new_config(
         ignore_index: Value of masks that is of no class.
         overwrite: Replace files that are there.
         fix: Where the label check finds errors, write the label files anew,
-            repaired as ``tools/validate_labels.py --fix`` does, into a folder
+            fixed as ``tools/validate_labels.py --fix`` does, into a folder
             beside ``out``, of its name and ``_fixed``, and the config for
             them.
 
@@ -206,17 +206,17 @@ def new_config(
     ours = overwrite and (fixed / 'fixes.json').is_file()
     if fix and fixed.exists() and not ours:
         raise FileExistsError(
-            f'{fixed}, for repaired label files, must be a new folder'
+            f'{fixed}, for fixed label files, must be a new folder'
             + ('' if overwrite else '; --overwrite replaces it')
         )
     made = write(overwrite=overwrite)
-    if fix and _repair(made, fixed):
+    if fix and _fix_labels(made, fixed):
         made = write(overwrite=True)
     return made
 
 
-def _repair(made: NewConfig, folder: Path) -> bool:
-    """Repair copies of label files that have errors; whether some were.
+def _fix_labels(made: NewConfig, folder: Path) -> bool:
+    """Write fixed copies of label files that have errors; whether some were.
 
     ``made.data`` names the copies then.
     """
@@ -234,7 +234,7 @@ def _repair(made: NewConfig, folder: Path) -> bool:
     if not check().exit_code:
         return False
     if data.form == 'yolo':
-        data.notes.append('the label files have errors; --fix mends no YOLO')
+        data.notes.append('the label files have errors; YOLO has no --fix')
         return False
     if folder.exists():
         shutil.rmtree(folder)
@@ -242,7 +242,7 @@ def _repair(made: NewConfig, folder: Path) -> bool:
     summary = json.loads((folder / 'fixes.json').read_bytes())
     if not summary['num_fixed']:
         shutil.rmtree(folder)
-        data.notes.append('the label files have errors; none is surely mended')
+        data.notes.append('no error of the label files has a safe fix')
         return False
     for location in summary['locations']:
         part = data.splits[location['split']]
@@ -256,7 +256,7 @@ def _repair(made: NewConfig, folder: Path) -> bool:
         part.whole |= key == 'ann_file'
     data.notes.append(
         f'{summary["num_fixed"]:,} of {summary["num_files"]:,} label files '
-        f'were repaired, in copies of all in {folder} (fixes.jsonl has each '
+        f'were fixed, in copies of all in {folder} (fixes.jsonl has each '
         'change): '
         + ', '.join(
             f'{count:,} x {RULES[rule].title}'

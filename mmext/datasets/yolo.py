@@ -89,6 +89,7 @@ class YOLODataset(BaseDetDataset):
         boxes, wrong = read_yolo_labels(_text(labels), self.kpt_shape)
         classes = self.metainfo.get('classes') or ()
         problems += [f'{labels}:{item.line}: {item.message}' for item in wrong]
+        named = {item.line for item in wrong}
         instances = []
         for line, label, box in boxes:
             if label >= len(classes):
@@ -97,7 +98,7 @@ class YOLODataset(BaseDetDataset):
                     f'{len(classes)}, the number of names, got {label}'
                 )
             elif not is_finite(box):
-                if line not in {item.line for item in wrong}:
+                if line not in named:
                     problems.append(f'{labels}:{line}: a side is not finite')
             else:
                 # float32 is what is trained with. Whole pixels become whole

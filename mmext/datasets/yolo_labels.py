@@ -39,8 +39,8 @@ class YoloBox(NamedTuple):
         line: Of the file, counted from 1.
         label: Number of its class, at least 0.
         box: ``x1, y1, x2, y2`` as fractions of the picture's width and
-            height; around the corners where the line has an outline. NaN if
-            the coordinates are a problem of the kind ``'range'``.
+            height, or whatever else the numbers of the line are; around the
+            corners where the line has an outline.
     """
 
     line: int
@@ -115,8 +115,7 @@ def read_yolo_labels(
             if not -_TOLERANCE <= value <= 1 + _TOLERANCE
             and math.isfinite(value)
         ]
-        box = _NAN_BOX if outside else _box(values)
-        boxes.append(YoloBox(number, label, box))
+        boxes.append(YoloBox(number, label, _box(values)))
         if outside:
             message = (
                 'coordinates must be fractions of the picture, in [0, 1], '

@@ -2,6 +2,7 @@
 
 import copy
 import math
+from pathlib import Path
 from xml.etree import ElementTree
 
 from helpers.label_boxes import edit_xml
@@ -122,7 +123,8 @@ def _label(data: DataSet, label: int) -> Planted:
     def change(content: dict) -> None:
         content['data_list'][2]['instances'][1]['bbox_label'] = label
 
-    return change_coco(data, change, value=str(label))
+    position = str(data.image(2))
+    return change_coco(data, change, position=position, value=str(label))
 
 
 @plant('DET008', *COCO)
@@ -256,6 +258,82 @@ def nothing_annotated_in_xml(data: DataSet) -> Planted:
 
     edit_xml(data.annotation(2), change)
     return Planted(data.image(2))
+
+
+def _all(data: DataSet, file: Path, value: str, *keys: str) -> Planted:
+    """What is said of all 18 boxes of a split; keys have an image, too."""
+    places = [f'{key[1:]} of {data.image(int(key[0]))}' for key in keys]
+    position = ', '.join(places)
+    if keys[1:]:
+        position += f' and {18 - len(keys)} more'
+    return Planted(file, position=position, value=value, count=18)
+
+
+@plant('DET013', *COCO)
+def corners_in_json(data: DataSet) -> Planted:
+    """Outlines stay what they are, and prove it."""
+
+    def change(content: dict) -> None:
+        for note in content['annotations']:
+            x, y, w, h = note['bbox']
+            note['bbox'] = [x, y, x + w, y + h]
+
+    change_coco(data, change)
+    value = 'corners (x1, y1, x2, y2)'
+    keys = '0annotations[1]', '0annotations[2]', '1annotations[4]'
+    return _all(data, data.annotation(), value, *keys)
+
+
+@plant('DET013', *_VOC)
+def width_and_height_in_xml(data: DataSet) -> Planted:
+    def change(root: ElementTree.Element) -> None:
+        for item in root.findall('object'):
+            x1, y1, x2, y2 = item.find('bndbox')
+            x2.text = str(int(x2.text) - int(x1.text))
+            y2.text = str(int(y2.text) - int(y1.text))
+
+    for index in range(6):
+        edit_xml(data.annotation(index), change)
+    value = '(left, top, width, height)'
+    keys = '0object[1]', '0object[2]'
+    return _all(data, data.annotation(0), value, *keys)
+
+
+@plant('DET013', *_YOLO)
+def lines_in_pixels(data: DataSet) -> Planted:
+    for index in range(6):
+        path = data.annotation(index)
+        lines = []
+        for line in path.read_text().splitlines():
+            label, x, y, w, h = map(float, line.split())
+            numbers = int(label), x * 48, y * 36, w * 48, h * 36
+            lines.append(' '.join(f'{number:g}' for number in numbers))
+        path.write_text('\n'.join(lines))
+    value = 'centre and size (cx, cy, width, height) in pixels'
+    keys = '0line 1', '0line 2', '0line 3'
+    return _all(data, data.annotation(0), value, *keys)
+
+
+@plant('DET014', *COCO)
+def category_ids_from_zero(data: DataSet) -> Planted:
+    def change(content: dict) -> None:
+        for note in content['annotations']:
+            note['category_id'] -= 1
+
+    change_coco(data, change)
+    keys = '0annotations[0]', '1annotations[3]', '2annotations[6]'
+    return _all(data, data.annotation(), 'category_id + 1', *keys)
+
+
+@plant('DET014', *_YOLO)
+def classes_from_one(data: DataSet) -> Planted:
+    for index in range(6):
+        path = data.annotation(index)
+        lines = path.read_text().splitlines()
+        path.write_text(
+            '\n'.join(f'{int(line[0]) + 1}{line[1:]}' for line in lines)
+        )
+    return _all(data, data.annotation(0), 'label - 1', '0line 3')
 
 
 @plant('PAIR004', *COCO)

@@ -70,6 +70,20 @@ def not_in_label_map(data: DataSet) -> Planted:
     return Planted(_paint(data, at), 'y=20, x=1', '33', count=2)
 
 
+@plant('CFG014', 'camvid')
+def void_that_is_reduced(data: DataSet) -> Planted:
+    """11 becomes 10, and each class the one before it."""
+    for split in SIZES:
+        dataset = data.config[f'{split}_dataloader']['dataset']
+        dataset['reduce_zero_label'] = True
+    count = sum(
+        int((data.pixels(index, split) == 11).sum())
+        for split, size in SIZES.items()
+        for index in range(size)
+    )
+    return Planted(value='11', count=count, files=0, findings=len(SIZES))
+
+
 @plant('SEG004', 'camvid')
 def void_of_others(data: DataSet) -> Planted:
     at = {(9, 9): 255, (10, 0): 255}

@@ -62,6 +62,7 @@ def split_of(split: str, pixels: list[int], names: tuple = ()) -> SplitReport:
         num_images=10,
         num_masks=10,
         num_boxes=0,
+        num_annotated=0,
         classes=classes,
     )
 

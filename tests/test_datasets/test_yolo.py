@@ -49,7 +49,7 @@ def test_wrong_lines(line, kind, message):
     assert (number, actual) == (2, kind)
     assert message in text
     assert len(boxes) == (kind == 'range')
-    assert all(math.isnan(side) for box in boxes for side in box.box)
+    assert all(math.isfinite(side) for box in boxes for side in box.box)
 
 
 def test_locations_of_labels():

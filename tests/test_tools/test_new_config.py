@@ -10,11 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import box_sets
 from helpers.box_formats import CONVERTERS, voc_objects
 from helpers.label_data import write_pairs
 from helpers.label_sets import CLASSES, clean
 from helpers.lint_findings import lint
 from helpers.new_configs import dataset_of, made, run
+from helpers.right_sets import check
 from helpers.toy_ranks import load_tool
 from mmengine.config import Config
 from PIL import Image
@@ -313,7 +315,28 @@ def test_fix_leaves_what_is_in_doubt(voc, tmp_path, monkeypatch, capsys):
     out = tmp_path / 'my.py'
     made(data, out, '--fix', '--classes', *CLASSES, base=SMALL)
     assert not (tmp_path / 'my_fixed').exists()
-    assert 'none is surely mended' in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert 'no error of the label files has a safe fix' in out
+
+
+@pytest.mark.parametrize('form', ['coco', 'voc'])
+def test_fix_leaves_boxes_that_mean_something_else(form, tmp_path, capsys):
+    """Nor is an object without width removed."""
+    boxes = box_sets.colonies()
+    faults = box_sets.WRONG[form]
+    meaning, writer = next(iter(faults.items()))
+    boxes.images[3][1][0] = (0, (5, 5, 5, 5))
+    box_sets.write(boxes, form, tmp_path / 'data', writer)
+    out = tmp_path / 'my.py'
+    classes = ('--classes', *box_sets.CLASSES)
+    made(tmp_path / 'data', out, '--fix', *classes, base=SMALL)
+    assert not (tmp_path / 'my_fixed').exists()
+    text = capsys.readouterr().out
+    assert 'no error of the label files has a safe fix' in text
+    code, report = check(tmp_path, out, ignore=['DUP'])
+    (group,) = [item for item in report['groups'] if item['severity'] == 2]
+    assert (code, group['rule']) == (1, 'DET013')
+    assert group['value'].startswith(meaning)
 
 
 @pytest.mark.parametrize(

@@ -248,6 +248,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         picture: How a page shows a finding that is not about a label map:
             the ``'boxes'`` of the image, the ``'image'`` alone, ``'pair'``
             of image and label map, or images that are ``'alike'``.
+        explains: Ids of rules that are silent in a split where this rule of
+            the scope ``'split'`` has a finding.
         fix: What ``--fix`` does about it; empty if nothing.
         symptoms: What a training prints that has it, as PyTorch and the
             hosts word it, without values.
@@ -268,6 +270,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     of_records: bool = False
     in_preflight: bool = False
     picture: str = 'boxes'
+    explains: tuple[str, ...] = ()
     fix: str = ''
     symptoms: tuple[str, ...] = ()
     check: Callable[..., Iterator[Finding]] | None = None

@@ -7,9 +7,16 @@ sample, and totals sum them up.
 import dataclasses
 import functools
 import itertools
+import math
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import (
+    Callable,
+    Container,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from typing import Any
 
 import msgspec
@@ -17,7 +24,8 @@ import numpy as np
 
 from ...datasets import box_limits
 from ...utils.label_spec import likely_cause
-from ..findings import ErrorCatcher, Finding, Rule, code_location
+from ..findings import ErrorCatcher, Finding, Rule, Severity, code_location
+from .box_columns import BoxCollector
 from .expectations import (
     Expectations,
     SplitSource,
@@ -25,6 +33,7 @@ from .expectations import (
     why_left_out,
 )
 from .facts import (
+    BoxFacts,
     Sample,
     SampleFacts,
     VocFile,
@@ -221,35 +230,51 @@ def annotated(
         )
     if size is None:
         return msgspec.structs.replace(sample, num_boxes=len(file.boxes))
-    boxes = tuple(
-        msgspec.structs.replace(
-            box,
-            box=tuple(
-                side * length for side, length in zip(box.box, 2 * size)
-            ),
-            class_name=classes[box.label] if box.label < len(classes) else '',
-        )
-        for box in file.boxes
-    )
+    boxes = tuple(_in_pixels(box, size, classes) for box in file.boxes)
     return msgspec.structs.replace(sample, boxes=boxes)
+
+
+def _in_pixels(
+    box: BoxFacts, size: tuple[int, int], classes: Sequence[str]
+) -> BoxFacts:
+    """A box of YOLO, in fractions, as YOLODataset loads it."""
+    x1, y1, x2, y2 = (
+        # YOLO002 names lines whose numbers are not fractions.
+        math.nan if box.unreadable else side * length
+        for side, length in zip(box.box, 2 * size)
+    )
+    return msgspec.structs.replace(
+        box,
+        box=(x1, y1, x2, y2),
+        class_name=classes[box.label] if box.label < len(classes) else '',
+        small=min(x2 - x1, y2 - y1) < box_limits.MIN_SIZE,
+    )
 
 
 def _filtered(
     sample: Sample, size: tuple[int, int], expected: Expectations
 ) -> Sample:
     """A sample, and what XMLDataset and YOLODataset leave out of it."""
-    known = [box for box in sample.boxes if box.label >= 0]
     least = expected.filter_cfg.get('bbox_min_size', 0)
-    num_small = 0
-    for box in known:
-        if not box.ignored and box_limits.is_finite(box.box):
-            # The loader makes whole numbers of them.
-            x1, y1, x2, y2 = map(int, box.box)
-            num_small += x2 - x1 < least or y2 - y1 < least
+
+    def is_small(box: BoxFacts) -> bool:
+        if box.label < 0 or box.ignored or not box_limits.is_finite(box.box):
+            return False
+        # The loader makes whole numbers of them.
+        x1, y1, x2, y2 = map(int, box.box)
+        return x2 - x1 < least or y2 - y1 < least
+
+    boxes = sample.boxes
+    if least:
+        boxes = tuple(
+            msgspec.structs.replace(box, small=is_small(box)) for box in boxes
+        )
+    known = sum(box.label >= 0 for box in boxes)
     return msgspec.structs.replace(
         sample,
-        num_small=num_small,
-        left_out=why_left_out(len(known), min(size), expected.filter_cfg),
+        boxes=boxes,
+        num_small=sum(box.small for box in boxes) if least else 0,
+        left_out=why_left_out(known, min(size), expected.filter_cfg),
     )
 
 
@@ -311,13 +336,26 @@ class _Check:
         for source, own in zip(sources, totals):
             if own.split in self.broken:
                 continue
-            with self.catch_errors(own.split, 'checking the files'):
-                yield from self._of_files(source, own)
-            with self.catch_errors(own.split, 'checking the samples'):
-                yield from self._of_samples(source, own)
-            for rule in self.of_scope['split']:
+            with self.catch_errors(own.split, 'adding up the samples'):
+                add_up(source, self.store, own)
+            silent: set[str] = set()
+            # Rules that explain others go first.
+            for rule in sorted(
+                self.of_scope['split'], key=lambda rule: not rule.explains
+            ):
+                if rule.id in silent:
+                    continue
                 with self.catch_errors(own.split, f'rule {rule.id}'):
-                    yield from rule.check(own, source.expected)
+                    for finding in rule.check(own, source.expected):
+                        if finding.severity is Severity.ERROR:
+                            silent.update(rule.explains)
+                            own.is_misread |= bool(rule.explains)
+                        yield finding
+            own.columns = None
+            with self.catch_errors(own.split, 'checking the files'):
+                yield from self._of_files(source, silent)
+            with self.catch_errors(own.split, 'checking the samples'):
+                yield from self._of_samples(source, silent)
         expected = [source.expected for source in sources]
         # Splits cannot be compared with one that was not read.
         for rule in self.of_scope['run'] if not self.broken else ():
@@ -327,45 +365,56 @@ class _Check:
             yield from self.crashes
 
     def _of_files(
-        self, source: SplitSource, totals: SplitTotals
+        self, source: SplitSource, silent: Container[str]
     ) -> Iterator[Finding]:
         """Findings of an annotation file, and of files of no sample."""
-        if source.coco is not None:
-            notes = source.coco.annotations
-            totals.add_counts(
-                coco_class_counts(source.coco, source.expected.classes),
-                int(np.count_nonzero((notes.iscrowd != 0) | notes.ignore)),
-            )
-            for rule in self.of_scope['coco']:
-                yield from rule.check(source.coco, source.expected)
+        expected = source.expected
+        rules = [r for r in self.of_scope['coco'] if r.id not in silent]
+        for rule in rules if source.coco is not None else ():
+            yield from rule.check(source.coco, expected)
         if source.evaluated is not None:
-            expected = msgspec.structs.replace(
-                source.expected, coco_metric=source.metric
-            )
-            for rule in self.of_scope['coco']:
+            own = msgspec.structs.replace(expected, coco_metric=source.metric)
+            for rule in rules:
                 if rule.id in _OF_METRIC:
-                    yield from rule.check(source.evaluated, expected)
+                    yield from rule.check(source.evaluated, own)
         for orphan in source.orphans() if self.of_scope['orphan'] else ():
             for rule in self.of_scope['orphan']:
-                yield from rule.check(orphan, source.expected)
+                yield from rule.check(orphan, expected)
 
     def _of_samples(
-        self, source: SplitSource, totals: SplitTotals
+        self, source: SplitSource, silent: Container[str]
     ) -> Iterator[Finding]:
-        """Findings of each sample; adds it to the totals."""
-        rules = self.of_scope['sample']
+        """Findings of each sample."""
+        rules = [r for r in self.of_scope['sample'] if r.id not in silent]
         rules_for = functools.cache(
             lambda there: [rule for rule in rules if rule.needs in there]
         )
+        split = source.expected.split
         for facts in sample_facts(source, self.store):
-            totals.add(facts, boxes=source.coco is None)
             sample = facts.sample
             there = {'', 'boxes'} if sample.boxes else {''}
             there.update(kind for kind in _NEEDS if getattr(facts, kind))
             file = sample.mask or sample.annotation or sample.image
-            with self.catch_errors(totals.split, 'checking a sample', file):
+            with self.catch_errors(split, 'checking a sample', file):
                 for rule in rules_for(frozenset(there)):
                     yield from rule.check(facts, source.expected)
+
+
+def add_up(source: SplitSource, store: FactStore, totals: SplitTotals) -> None:
+    """Fill the totals of a split with all its samples."""
+    collector = BoxCollector(source)
+    for facts in sample_facts(source, store):
+        totals.add(facts, boxes=source.coco is None)
+        collector.add(facts)
+    totals.columns = collector.columns()
+    if source.coco is not None:
+        notes = source.coco.annotations
+        marked = int(np.count_nonzero((notes.iscrowd != 0) | notes.ignore))
+        totals.add_counts(
+            coco_class_counts(source.coco, source.expected.classes),
+            num_ignored=marked,
+            num_annotated=len(notes.id) - marked,
+        )
 
 
 def _likely_remedies(

@@ -125,6 +125,7 @@ class BoxFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     polygon_error: str = ''
     # A side is missing or is no number, which is an error of its file.
     unreadable: bool = False
+    small: bool = False  # The loader ignores it for its width or height.
 
 
 class VocFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -148,8 +149,8 @@ class VocFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class YoloFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A label file in YOLO's form."""
 
-    # Of each line that can be read, in fractions of the picture; NaN, and
-    # marked as unreadable, where they are none.
+    # Boxes of the lines that can be read, in fractions of the image; marked
+    # as unreadable where the numbers are not fractions.
     boxes: tuple[BoxFacts, ...] = ()
     # Why it cannot be read, or not all of it; None if it can.
     error: ReadError | None = None
@@ -176,6 +177,7 @@ class Sample(
 
     index: int  # In its split.
     image: str = ''  # Path or URL of the image; empty without one.
+    name: str = ''  # Image name in an annotation file of many images.
     mask: str = ''  # Path or URL of the label map; empty without one.
     depth: str = ''  # Path of the depth; empty without one.
     normal: str = ''  # Path of the surface normals; empty without one.
@@ -225,3 +227,16 @@ class Orphan(msgspec.Struct, frozen=True, kw_only=True):
     split: str  # 'train', 'val', ...
     path: str
     kind: str  # 'mask', 'image' or 'annotation'.
+
+
+def box_size(facts: SampleFacts) -> tuple[int, int]:
+    """Width and height of the image that boxes must lie in; 0 if unknown.
+
+    The size of the image file as loaded, or as stored if the annotation notes
+    that one (PAIR005); without a readable file, the noted size.
+    """
+    sample, image = facts.sample, facts.image
+    noted = sample.width, sample.height
+    if has_size(image) and noted != (image.width, image.height):
+        return loaded_size(image)
+    return noted

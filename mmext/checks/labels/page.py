@@ -46,6 +46,8 @@ OUTSIDE = (58, 60, 68)
 NO_CLASS = (40, 40, 46)
 
 _MAX_PICTURES = 200
+# For one file and rule: each shows the other values of the file, too.
+_MAX_OF_FILE = 5
 _MAX_SIDE = 480
 # Above this, Pillow warns; they take hundreds of megabytes to decode.
 _MAX_PIXELS = 89_478_485
@@ -83,7 +85,8 @@ def make_gallery(
     thick, the other boxes thin. Files that disagree are put side by side.
     Findings about no sample, such as those about a config, have no picture;
     what cannot be read has an entry without one. Each rule has its share of
-    200 pictures. Files of one sample are in memory at a time.
+    200 pictures, and 5 for each file. Files of one sample are in memory at a
+    time.
     """
     chosen = _chosen(report.groups)
     done: dict[int, Picture] = {}
@@ -117,15 +120,18 @@ def make_gallery(
 
 def _chosen(groups: Sequence[FindingGroup]) -> list[tuple[int, Finding]]:
     """Group and finding of some examples: of each rule in turn."""
-    turns: dict[str, int] = {}
+    turns: Counter[str] = Counter()
+    of_file: Counter[tuple[str, str, str]] = Counter()
     rows = []
     depth = max((len(group.examples) for group in groups), default=0)
     for which in range(depth):
         for index, group in enumerate(groups):
-            examples = group.examples[which : which + 1]
-            if examples and examples[0].file:
-                turn = turns[group.rule] = turns.get(group.rule, -1) + 1
-                rows.append((turn, index, which, examples[0]))
+            for example in group.examples[which : which + 1]:
+                file = group.rule, example.file, example.location.image
+                of_file[file] += 1
+                if example.file and of_file[file] <= _MAX_OF_FILE:
+                    rows.append((turns[group.rule], index, which, example))
+                    turns[group.rule] += 1
     rows = sorted(rows, key=lambda row: row[:3])[:_MAX_PICTURES]
     rows.sort(key=lambda row: row[1:3])
     return [(index, finding) for _, index, _, finding in rows]
@@ -152,7 +158,7 @@ class ExampleIndex:
         if sample.annotation_kind:
             files.add(sample.annotation)
         elif sample.annotation:
-            words.add(sample.image)
+            words.add(sample.image or sample.name)
             for box in sample.boxes:
                 words.update((box.location, str(box.label)))
                 if box.label < 0:
@@ -178,20 +184,14 @@ def wrong_boxes(finding: Finding, sample: Sample) -> list[BoxFacts]:
 
     Its location names a box; otherwise its value a class or a label.
     """
-    keys = _keys(finding)
-    if keys or finding.location.image:
-        named = [box for box in sample.boxes if box.location in keys]
-        return named or [
-            box
-            for box in sample.boxes
-            if finding.value
-            == '(' + ', '.join(f'{side:g}' for side in box.box) + ')'
-        ]
-    return [
+    keys, value = _keys(finding), finding.value
+    named = [box for box in sample.boxes if box.location in keys]
+    return named or [
         box
         for box in sample.boxes
-        if (box.label < 0 and box.class_name == finding.value)
-        or str(box.label) == finding.value
+        if (box.label < 0 and box.class_name == value)
+        or value == str(box.label)
+        or value == '(' + ', '.join(f'{side:g}' for side in box.box) + ')'
     ]
 
 

@@ -23,7 +23,7 @@ from ..findings import (
 from .rules import RULES
 from .totals import SplitReport
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 # A table of so many classes is read.
 _FEW_CLASSES = 30
 
@@ -47,6 +47,8 @@ class FindingGroup(
     # The wrong value, for rules whose findings are grouped by it.
     value: str = ''
     num_files: int = 0  # How many files; 0 if it is about no file.
+    # How many images, masks, splits, ...; what the message counts first.
+    num_subjects: int = 0
     num_findings: int = 0  # How many findings.
     count: int = 0  # Pixels, boxes or files, together.
     # Names of splits, each with its number of findings.
@@ -63,9 +65,10 @@ class _Collected:
         self.message: str | None = first.message
         self.remedy: str | None = first.remedy
         self.num_examples = num_examples
-        self.num_files = self.num_findings = self.count = 0
+        self.num_files = self.num_images = self.num_findings = self.count = 0
         self.splits: dict[str, int] = {}
-        self.last_file: tuple[str, str] | None = None
+        # Findings of a file, and of an image in it, follow one another.
+        self.last = '', '', ''
         self.examples: list[Finding] = []
 
     def add(self, finding: Finding) -> None:
@@ -75,9 +78,10 @@ class _Collected:
         self.severity = max(self.severity, finding.severity)
         split, file = finding.split, finding.file
         self.splits[split] = self.splits.get(split, 0) + 1
-        if file and (split, file) != self.last_file:
-            self.num_files += 1
-            self.last_file = split, file
+        at = split, file, finding.location.image
+        self.num_files += bool(file) and at[:2] != self.last[:2]
+        self.num_images += at != self.last
+        self.last = at
         if finding.message != self.message:
             self.message = None
         if finding.remedy != self.remedy:
@@ -93,7 +97,7 @@ class _Collected:
         message = self.message
         if message is None:
             message = rule.title + (f', value {value}' if value else '')
-        number = self.num_files or self.num_findings
+        number = self.num_images if self.num_files else self.num_findings
         extent = f'{number:,} {page.plural(number, rule.subject)}'
         if rule.unit:
             extent += f', {self.count:,} {page.plural(self.count, rule.unit)}'
@@ -105,6 +109,7 @@ class _Collected:
             remedy=remedy or self.remedy or rule.remedy,
             value=value,
             num_files=self.num_files,
+            num_subjects=number,
             num_findings=self.num_findings,
             count=self.count,
             splits=tuple(sorted(self.splits.items())),
@@ -274,11 +279,15 @@ def _extent(split: SplitReport) -> str:
     counts = {
         'image': split.num_images,
         'label map': split.num_masks,
-        'object': split.num_boxes,
+        'object': split.num_annotated,
         'class': len(split.classes),
     }
     texts = [many(split.num_samples, 'sample')]
-    texts += [many(count, noun) for noun, count in counts.items() if count]
+    for noun, count in counts.items():
+        text = many(count, noun)
+        if noun == 'object' and count != split.num_boxes:
+            text = f'{split.num_boxes:,} of {text}'
+        texts += [text] if count else []
     return ', '.join(texts)
 
 
@@ -329,13 +338,13 @@ def _verdict(report: Report, name: str) -> str:
             title = f'{RULES[group.rule].title} ({group.rule})'
             locations.setdefault(title, _where(group))
         texts = (f'{title}{where}' for title, where in locations.items())
-        # Label files of YOLO are not repaired.
+        # Label files of YOLO are not fixed, nor a split that is read wrongly.
         fixable = any(
             RULES[group.rule].fix
             and not group.examples[0].file.endswith('.txt')
             for group in errors
-        )
-        after = '; --fix DIR writes repaired copies where there is no doubt'
+        ) and not any(RULES[group.rule].explains for group in errors)
+        after = '; --fix DIR writes fixed copies where that is safe'
         return (
             f'Do not train with {name} yet: mend {number}: '
             f'{terminal.in_words(texts)}{after if fixable else ""}.'

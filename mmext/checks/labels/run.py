@@ -258,6 +258,10 @@ def check_labels(
             f"--fail-on must be 'info', 'warning' or 'error', got {fail_on!r}"
         )
     run = choose_backend(workers, scheduler)
+    if fix is not None and select:
+        # A fix of labels that mean something else would spoil them.
+        explaining = [rule.id for rule in RULES.values() if rule.explains]
+        select = [*select, *explaining]
     rules = select_rules(RULES, select, ignore)
     if class_weights not in (None, *CLASS_WEIGHT_KINDS):
         raise ValueError(
@@ -305,9 +309,7 @@ def check_labels(
                 # Not at the top: few runs write repaired files.
                 from .fix.fix_labels import fix_labels
 
-                summary = fix_labels(
-                    sources, facts, Path(fix), rules=rules, asked=select
-                )
+                summary = fix_labels(sources, facts, fix, report)
                 terminal.print_text(console, f'\n{summary.text()}')
     worst = report.worst()
     failed = worst is not None and worst >= Severity[fail_on.upper()]

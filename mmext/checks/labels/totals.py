@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
+from .box_columns import BoxColumns
 from .expectations import INDEX_MODES, Expectations, count_classes
 from .facts import BoxFacts, MaskFacts, SampleFacts
 
@@ -48,12 +49,14 @@ class SplitTotals(msgspec.Struct, kw_only=True, omit_defaults=True):
     # list.
     num_outside: int = 0
     modes: dict[str, int] = {}  # Label maps by mode.
-    # For each label its boxes; -1 is of no class. Ignored boxes are not
-    # counted here.
+    # For each label its boxes that the loader keeps; -1 is of no class.
+    # Ignored boxes are not counted here.
     boxes: dict[int, int] = {}
     # For each label, how many samples have such a box.
     box_images: dict[int, int] = {}
     num_ignored: int = 0  # Boxes that are crowd, difficult or ignored.
+    # All others, whether the loader keeps them or not.
+    num_annotated: int = 0
     # Of the boxes, those that bbox_min_size of filter_cfg ignores.
     num_small: int = 0
     # Samples that filter_cfg leaves out, by its reason.
@@ -62,6 +65,11 @@ class SplitTotals(msgspec.Struct, kw_only=True, omit_defaults=True):
     sizes: dict[str, int] = {}
     # Those that have bytes, for the search of duplicates.
     images: list[ImageRow] = []
+    # Boxes of COCO, VOC or YOLO as written; None without such files.
+    columns: BoxColumns | None = None
+    # Whether a rule explains the labels in another way than the loader reads
+    # them: the sums say nothing about the classes then.
+    is_misread: bool = False
 
     def add(self, facts: SampleFacts, boxes: bool = True) -> None:
         """Add a sample of this split.
@@ -105,23 +113,33 @@ class SplitTotals(msgspec.Struct, kw_only=True, omit_defaults=True):
         if mask.truncated:
             self.num_outside += max(size - listed, 0)
 
-    def _add_boxes(self, boxes: Iterable[BoxFacts]) -> None:
-        labels = [box.label for box in boxes if not box.ignored]
-        self.num_ignored += sum(box.ignored for box in boxes)
+    def _add_boxes(self, boxes: Sequence[BoxFacts]) -> None:
+        counted = [box for box in boxes if not box.ignored]
+        self.num_ignored += len(boxes) - len(counted)
+        self.num_annotated += len(counted)
+        labels = [
+            box.label for box in counted if not (box.small or box.unreadable)
+        ]
         for label in labels:
             _count(self.boxes, label)
         for label in set(labels):
             _count(self.box_images, label)
 
     def add_counts(
-        self, counts: Iterable[tuple[int, int]], num_ignored: int
+        self,
+        counts: Iterable[tuple[int, int]],
+        *,
+        num_ignored: int,
+        num_annotated: int,
     ) -> None:
         """Add the objects of an annotation file as a whole.
 
-        ``counts`` has, for each label in order, its objects and the samples
-        that have one; ignored objects are left out, and counted apart.
+        ``counts`` has, for each label in order, its objects that the loader
+        keeps and the samples that have one; ignored objects are left out, and
+        counted apart.
         """
         self.num_ignored += num_ignored
+        self.num_annotated += num_annotated
         for label, (objects, samples) in enumerate(counts):
             if objects:
                 _count(self.boxes, label, objects)
@@ -140,7 +158,7 @@ class ClassCounts(msgspec.Struct, frozen=True, kw_only=True):
     pixels: int = 0  # After loading, over all label maps.
     masks: int = 0  # Label maps that have it.
     area: int = 0  # Pixels of these label maps, all classes.
-    boxes: int = 0  # Objects that are not ignored.
+    boxes: int = 0  # Objects that the loader keeps and that are not ignored.
     images: int = 0  # Samples that have such an object.
 
 
@@ -152,7 +170,8 @@ class SplitReport(msgspec.Struct, frozen=True, kw_only=True):
     num_samples: int
     num_images: int  # Images that could be read.
     num_masks: int  # Label maps that could be read.
-    num_boxes: int  # Objects that are not ignored.
+    num_boxes: int  # Objects that the loader keeps and that are not ignored.
+    num_annotated: int  # The same with those that it drops.
     classes: tuple[ClassCounts, ...]  # One for each class, in order.
 
 
@@ -172,7 +191,10 @@ def make_split_report(
         num_samples=totals.num_samples,
         num_images=totals.num_images,
         num_masks=totals.num_masks,
-        num_boxes=sum(totals.boxes.values()),
+        num_boxes=sum(
+            count for label, count in totals.boxes.items() if label >= 0
+        ),
+        num_annotated=totals.num_annotated,
         classes=tuple(
             ClassCounts(
                 label=label,

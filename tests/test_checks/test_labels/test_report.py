@@ -61,6 +61,7 @@ def shown_report(**split) -> Report:
                 num_images=2,
                 num_masks=2,
                 num_boxes=0,
+                num_annotated=0,
                 classes=(counts,),
             ),
         ),
@@ -84,8 +85,8 @@ def test_findings_the_worst_last():
             ['SEG001', 'DET002', 'DUP004'],
             'Do not train with a.py yet: mend 2 errors: label out of range '
             '(SEG001) at [red]a[/red].png and box without area (DET002) at '
-            '[red]a[/red].png; --fix DIR writes repaired copies where there '
-            'is no doubt.',
+            '[red]a[/red].png; --fix DIR writes fixed copies where that is '
+            'safe.',
         ),
         (
             ['DUP004'],

@@ -6,6 +6,7 @@ import pytest
 from helpers.right_sets import RIGHT, check
 
 from mmext.checks.findings import Severity
+from mmext.checks.labels.rules import RULES
 
 for _family in ('boxes', 'maps', 'voc'):
     importlib.import_module(f'helpers.right_{_family}')
@@ -101,6 +102,15 @@ def test_masks_beside_boxes_are_another_check(tmp_path, capsys):
     assert 'is for panoptic annotations' in capsys.readouterr().err
 
 
+# What a whole split is said to mean instead.
+OTHER_MEANINGS = {rule.id for rule in RULES.values() if rule.explains}
+
+
+def assert_read_rightly(report: dict) -> None:
+    """Nothing is said to mean something else, be it a warning."""
+    assert not OTHER_MEANINGS & {group['rule'] for group in report['groups']}
+
+
 def assert_right(root, first: bool, name: str) -> None:
     right = RIGHT[name](root)
     end = 1 if first else None
@@ -108,11 +118,13 @@ def assert_right(root, first: bool, name: str) -> None:
         options = {'data_root': f'{root}/', **right.options}
         code, report = check(root, config, options, **right.settings)
         assert errors(report) == [], config
+        assert_read_rightly(report)
         assert code == 0
         assert all(split['num_samples'] for split in report['splits'])
     for settings in right.bare[:end]:
         code, report = check(root, **settings)
         assert errors(report) == [], settings
+        assert_read_rightly(report)
         assert code == 0
         assert all(split['num_samples'] for split in report['splits'])
 
@@ -139,6 +151,7 @@ def test_bccd(shared_path, tmp_path, checkout):
     ):
         code, report = check(tmp_path, **way)
         assert [rule for rule, _ in errors(report)] == ['DET002']
+        assert_read_rightly(report)
         assert code == 1
         (group,) = [item for item in report['groups'] if item['severity'] == 2]
         assert group['count'] == 2
@@ -146,3 +159,22 @@ def test_bccd(shared_path, tmp_path, checkout):
             '(181, 329, 181, 329)',
             '(504, 337, 504, 337)',
         ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('reduced', [False, True])
+def test_camvid(reduced, shared_path, tmp_path):
+    """Classes 0 to 10, and void that nothing is to reduce."""
+    root = shared_path('data/camvid')
+    more = {'reduce_zero_label': True} if reduced else {}
+    code, report = check(
+        tmp_path,
+        masks=root / 'valannot',
+        images=root / 'val',
+        num_classes=11,
+        ignore_index=11,
+        select=['SEG', 'CFG', 'PAIR'],
+        **more,
+    )
+    found = [group['rule'] for group in report['groups']]
+    assert (code, found) == ((1, ['CFG014']) if reduced else (0, []))

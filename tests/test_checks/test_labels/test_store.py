@@ -60,7 +60,7 @@ def test_refuses_files_that_are_not_ours(tmp_path):
     assert other.read_bytes() == before
 
 
-@pytest.mark.parametrize('version', [5, 7])
+@pytest.mark.parametrize('version', [6, 8])
 def test_a_file_of_another_version_is_made_anew_once(tmp_path, version):
     path = tmp_path / 'facts.db'
     with FactStore(path) as store:

@@ -14,7 +14,7 @@ from mmengine.config import Config
 from mmengine.registry import DATASETS, DefaultScope
 from PIL import Image
 
-from mmext.checks.findings import Severity
+from mmext.checks.findings import ErrorCatcher, Severity
 
 CRITERIA = ('HuasdorffDisstanceLoss', 'TverskyLoss')
 
@@ -91,7 +91,7 @@ def test_small_boxes_are_ignored(tmp_path):
     _, report = data.check()
     (group,) = report.groups
     assert 'of 18 objects, 18 are ignored' in group.message
-    assert group.severity is Severity.WARNING
+    assert group.severity is Severity.ERROR
 
 
 @pytest.mark.slow
@@ -170,6 +170,83 @@ def test_text_for_ids_is_evaluated(key, tmp_path):
         sample = {'img_id': info['img_id'], 'ori_shape': (36, 48)}
         metric.process({}, [sample | {'pred_instances': prediction}])
     assert metric.evaluate(4)['coco/bbox_mAP'] == 1
+
+
+OF_BOXES = [
+    plant
+    for plant in all_plants()
+    if plant.kind in ('coco', 'voc', 'yolo')
+    and plant.rule.startswith(('DET', 'COCO', 'CFG012', 'VOC', 'YOLO'))
+]
+
+
+@pytest.mark.parametrize('plant', OF_BOXES, ids=lambda plant: plant.name)
+def test_objects_are_counted_as_the_loader_keeps_them(plant, tmp_path):
+    data = clean(plant.kind, tmp_path / 'data')
+    plant.spoil(data)
+    _, report = data.check()
+    failed = []
+    with ErrorCatcher(failed.append):
+        dataset = built(data)
+    if failed:
+        return  # It keeps none.
+    flags = [
+        instance['ignore_flag']
+        for info in dataset.load_data_list()
+        for instance in info['instances']
+    ]
+    (train,) = [split for split in report.splits if split.split == 'train']
+    assert train.num_boxes == flags.count(0)
+    rows = sum(row.boxes for row in train.classes)
+    assert rows == train.num_boxes <= train.num_annotated
+
+
+@pytest.mark.parametrize('split', ['train', 'val'])
+def test_a_split_of_which_the_loader_keeps_nothing(split, tmp_path, capsys):
+    """Boxes of less than a pixel, too few to tell what is meant."""
+    data = clean('coco', tmp_path / 'data')
+
+    def change(content: dict) -> None:
+        del content['annotations'][11:]
+        for note in content['annotations']:
+            note['bbox'] = [side / 48 for side in note['bbox']]
+            note['segmentation'] = []
+
+    edit_json(data.annotation(split=split), change)
+    code, report = data.check()
+    out = capsys.readouterr().out
+    number = {'train': 6, 'val': 4}[split]
+    assert f'{split}: {number} samples, {number} images, 0 of 11 obj' in out
+    (group,) = [item for item in report.groups if item.rule == 'CLS005']
+    assert (code, group.severity) == (1, Severity.ERROR)
+    assert 'the loader keeps none of 11 annotated objects' in group.message
+    for info in built(data, split).load_data_list():
+        assert info['instances'] == []
+
+
+@pytest.mark.parametrize('images', [True, False])
+@pytest.mark.parametrize('kind', ['coco_bare', 'panoptic_bare'])
+def test_images_and_objects_are_counted(kind, images, tmp_path):
+    """Not the changes of the file that a finding is in."""
+    data = clean(kind, tmp_path / 'data')
+    if not images:
+        del data.settings['images']
+
+    def change(content: dict) -> None:
+        for owner in content['annotations'][:9]:
+            # Three objects an image, by themselves or in a list.
+            for note in owner.get('segments_info', [owner])[:2]:
+                note['bbox'] = [40, 8, 20, 9]
+                note['segmentation'] = []
+
+    edit_json(data.annotation(), change)
+    _, report = data.check(select='DET005')
+    (group,) = report.groups
+    number, boxes = (3, 9) if kind == 'coco_bare' else (6, 12)
+    assert (group.num_files, group.num_subjects) == (1, number)
+    assert group.message.endswith(f': {number} images, {boxes} boxes')
+    (train,) = report.splits
+    assert train.num_annotated == 18
 
 
 def test_an_image_that_a_list_names_twice(tmp_path):

@@ -14,17 +14,13 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     new_file: str = ''  # Path of the repaired file, relative to the new tree.
     # Where in the file, as in a finding: a position of the file as it was.
     location: str = ''
-    was: str = ''  # What was there.
-    now: str = ''  # What is there now; empty for nothing.
+    was: str = ''  # Old content.
+    now: str = ''  # New content; empty if the record is removed.
     count: int = 1  # Pixels, boxes or records that were changed.
 
 
 class FixedFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A label file after its repair, and what was done.
-
-    ``problem`` says why it cannot be edited at all, if it cannot.
-    """
+    """New content of a label file, and its changes."""
 
     content: bytes
     changes: tuple[Change, ...] = ()
-    problem: str = ''

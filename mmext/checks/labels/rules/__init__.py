@@ -1,5 +1,6 @@
 """Rules, one file a family; importing this fills the list of them."""
 
+from . import box_formats as box_formats
 from . import classes as classes
 from . import coco_file as coco_file
 from . import config as config

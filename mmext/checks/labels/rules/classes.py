@@ -13,6 +13,8 @@ def _counts(totals: SplitTotals, expected: Expectations) -> dict[int, int]:
     """Pixels or boxes of each class; the class that is ignored left out."""
     if not expected.num_classes or not totals.num_samples:
         return {}
+    if totals.is_misread:
+        return {}
     if expected.task == 'unlabelled':
         return {}
     if expected.task == 'semantic':
@@ -135,9 +137,15 @@ def _only_evaluated(totals: Totals, expected: Expected) -> Findings:
 )
 def _no_labels(totals: SplitTotals, expected: Expectations) -> Findings:
     counts = _counts(totals, expected)
-    if counts and not any(counts.values()):
+    # Of boxes that are too small, CFG012 says so.
+    if counts and not any(counts.values()) and not totals.num_small:
         severity, remedy, marked = Severity.ERROR, '', ''
-        if totals.num_ignored:
+        if totals.num_annotated:
+            marked = (
+                f'; the loader keeps none of {totals.num_annotated:,} '
+                'annotated objects'
+            )
+        elif totals.num_ignored:
             marked = (
                 f'; {totals.num_ignored:,} objects are marked as crowd, '
                 'difficult or ignored'

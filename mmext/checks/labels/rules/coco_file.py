@@ -45,6 +45,7 @@ def _marked(
     title='record or file that cannot be read',
     remedy='correct the record, or save the file as UTF-8 without a '
     'byte-order mark; loaders fail at it, or at the first image that needs it',
+    fix='remove the byte-order mark',
 )
 def _unreadable(facts: CocoFile, expected: Expectations) -> Findings:
     # Lists of images alone have no such key.
@@ -100,7 +101,6 @@ COCO.rule(
     remedy='number the images anew, and their annotations with them; loaders '
     'keep one image and give it the objects of both',
     unit='image',
-    fix='remove an equal record; give one without annotations a new id',
 )(_used_twice('images', id='the image id'))
 
 
@@ -111,7 +111,6 @@ COCO.rule(
     remedy='merge the two images, and the annotations of both; each is '
     'trained with the objects of the other as background',
     unit='image',
-    fix='remove the images that no annotation names',
 )(_used_twice('images', file_name='the file name'))
 
 
@@ -122,12 +121,13 @@ def _dangling(column: str, kind: str, name: str) -> Callable:
     def check(facts: CocoFile, expected: Expectations) -> Findings:
         ids = getattr(facts.annotations, column)
         known = getattr(facts, kind).id
-        for value in np.setdiff1d(ids, known).tolist():
+        rows = np.flatnonzero(~np.isin(ids, known))
+        rows = rows[np.argsort(ids[rows], kind='stable')]
+        starts = np.flatnonzero(np.diff(ids[rows])) + 1
+        for own in np.split(rows, starts) if len(rows) else ():
+            value = int(ids[own[0]])
             shown = repr(facts.ids.get(value, value))
-            rows = ids == value
-            yield from _marked(
-                facts, 'annotations', message, rows, value=shown
-            )
+            yield from _marked(facts, 'annotations', message, own, value=shown)
 
     return check
 
@@ -138,7 +138,6 @@ COCO.rule(
     remedy='add the image, or remove the annotation; loaders drop it without '
     'saying so',
     unit='annotation',
-    fix='remove the annotation',
 )(_dangling('image_id', 'images', 'image'))
 
 
@@ -148,7 +147,6 @@ COCO.rule(
     remedy='add the category, or correct category_id; loaders drop such an '
     'annotation without saying so',
     unit='annotation',
-    fix='remove the annotation',
 )(_dangling('category_id', 'categories', 'category'))
 
 
@@ -184,7 +182,6 @@ def _missing_classes(facts: CocoFile, expected: Expectations) -> Findings:
     title='categories in another order than the classes',
     remedy='list metainfo.classes in the order of the categories of the '
     'file, which is what the labels are numbered by',
-    fix='sort the categories into the order of the classes',
 )
 def _category_order(facts: CocoFile, expected: Expectations) -> Findings:
     names = [
@@ -240,7 +237,7 @@ COCO.rule(
     title='annotation without a box or an area',
     remedy='write bbox and area; loaders of MMDetection fail with a KeyError',
     unit='annotation',
-    fix='write the area of the polygons or the box',
+    fix='write the area of the box, if the object has no mask',
 )
 def _incomplete(facts: CocoFile, expected: Expectations) -> Findings:
     notes = facts.annotations
@@ -299,6 +296,7 @@ def _left_out(facts: CocoFile, expected: Expectations) -> Findings:
     remedy='write both in pixels; without the keys, loaders of MMDetection '
     'fail with a KeyError, and with 0 they drop all boxes of the image',
     unit='image',
+    fix='write the size of the image file',
 )
 def _no_size(facts: CocoFile, expected: Expectations) -> Findings:
     """Images whose noted size is missing, 0, negative or no number."""
@@ -362,8 +360,7 @@ def _id_zero(facts: CocoFile, expected: Expectations) -> Findings:
     'COCO016',
     title='annotation without the mask that the pipeline loads',
     remedy='write its outline as polygons or RLE, or load no masks '
-    '(with_mask=False) for a model without a mask head; '
-    '--fix leaves such annotations out if --select COCO016 is given',
+    '(with_mask=False) for a model without a mask head',
     unit='annotation',
 )
 def _no_mask(facts: CocoFile, expected: Expectations) -> Findings:

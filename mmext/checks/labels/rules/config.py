@@ -574,14 +574,14 @@ _FEW = 0.1
 def left_out(totals: SplitTotals, expected: Expectations) -> Findings:
     """How many images and boxes filter_cfg leaves, of how many."""
     number, small = sum(totals.left_out.values()), totals.num_small
-    if not number and not small:
+    if totals.is_misread or not (number or small):
         return
     rest = totals.num_samples - number
     reasons = ', '.join(
         f'{count:,} {reason}'
         for reason, count in sorted(totals.left_out.items())
     )
-    boxes = sum(totals.boxes.values())
+    boxes = sum(n for label, n in totals.boxes.items() if label >= 0) + small
     text = (
         f'filter_cfg leaves {rest:,} of {totals.num_samples:,} images of '
         f'{totals.split}'
@@ -597,9 +597,9 @@ def left_out(totals: SplitTotals, expected: Expectations) -> Findings:
     severity, remedy = Severity.INFO, ''
     if small and small == boxes:
         text += '; nothing is left to learn'
-        severity = Severity.WARNING
+        severity = Severity.ERROR
     if rest < _FEW * totals.num_samples:
-        severity = Severity.WARNING
+        severity = max(severity, Severity.WARNING)
     if not rest:
         text += '; building an empty data set fails'
         severity = Severity.ERROR
@@ -618,6 +618,51 @@ def left_out(totals: SplitTotals, expected: Expectations) -> Findings:
         key=f'{totals.split.partition("[")[0]}_dataloader.dataset.filter_cfg',
         value=totals.split,
     )
+
+
+@CFG.rule(
+    'CFG014',
+    title='loading changes the value that the loss ignores',
+    remedy='take the setting that changes it out of the config',
+    scope='split',
+    subject='split',
+    unit='pixel',
+    explains=('CFG006', 'SEG003', 'SEG004'),
+)
+def _loses_ignored(totals: SplitTotals, expected: Expectations) -> Findings:
+    """Label maps hold the ignored value, and none does when it is loaded.
+
+    Without one of the settings, all that they hold is a class or ignored.
+    """
+    ignored = expected.ignore_index
+    if ignored not in totals.pixels:
+        return
+    loaded = loaded_values(expected).loaded
+    if any(loaded(stored) == ignored for stored in totals.pixels):
+        return
+    for setting, remedy in (
+        ('reduce_zero_label', 'reduce_zero_label=False of the data set'),
+        ('label_map', 'metainfo.classes so that there is no label_map'),
+    ):
+        without = type(getattr(expected, setting))()
+        table = loaded_values(
+            msgspec.structs.replace(expected, **{setting: without})
+        )
+        if table.loaded(ignored) == ignored and all(
+            table.kind_of(stored) in ('class', 'ignored')
+            for stored in totals.pixels
+        ):
+            yield new_finding(
+                f'the loss ignores {ignored}, which label maps hold, but '
+                f'{setting} turns it into '
+                f'{_meaning(loaded(ignored), expected)}: no pixel is ignored, '
+                'and other labels change, too',
+                remedy=f'set {remedy}: the label maps fit ignore_index='
+                f'{ignored} and {expected.num_classes} classes as they are',
+                value=str(ignored),
+                count=totals.pixels[ignored],
+            )
+            return
 
 
 # Of data sets whose label maps have 0 for no class and the classes from 1:

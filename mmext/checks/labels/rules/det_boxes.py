@@ -1,10 +1,9 @@
 """Rules for boxes and their classes, one sample at a time."""
 
+import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from typing import Any
-
-import numpy as np
 
 from ....datasets import box_limits
 from ...findings import Severity, new_finding
@@ -13,8 +12,7 @@ from ..facts import (
     BoxFacts,
     ErrorKind,
     SampleFacts,
-    has_size,
-    loaded_size,
+    box_size,
 )
 from .classes import written_like
 from .registry import DET, VOC, YOLO, Findings
@@ -24,13 +22,18 @@ def _file(facts: SampleFacts) -> str:
     return facts.sample.annotation or facts.sample.image
 
 
+def _image(facts: SampleFacts) -> str:
+    """The image, if it is not the file that a finding names."""
+    image = facts.sample.image or facts.sample.name
+    return image if image != _file(facts) else ''
+
+
 def _about(facts: SampleFacts, box: BoxFacts) -> dict:
     """Where a box is, and what it is."""
-    image = facts.sample.image
     return {
         'file': _file(facts),
         'key': box.location,
-        'image': image if image != _file(facts) else '',
+        'image': _image(facts),
         'value': '(' + ', '.join(f'{side:g}' for side in box.box) + ')',
     }
 
@@ -50,13 +53,8 @@ def _border_rule(is_wrong: Callable[..., Any], message: str) -> Callable:
     """A rule for boxes beside the size of their image, where it is known."""
 
     def check(facts: SampleFacts, expected: Expectations) -> Findings:
-        sample, image = facts.sample, facts.image
-        size = sample.width, sample.height
-        # Of the file rather than as noted: as loaded; or as stored, if the
-        # annotation is of the stored image, which PAIR005 tells.
-        if has_size(image) and size != (image.width, image.height):
-            size = loaded_size(image)
-        for box in sample.boxes if size[0] else ():
+        size = box_size(facts)
+        for box in facts.sample.boxes if size[0] else ():
             if is_wrong(box.box, *size):
                 yield new_finding(message, **_about(facts, box))
 
@@ -88,7 +86,7 @@ DET.rule(
     remedy='x1 < x2 and y1 < y2 must hold; check the order of the sides, '
     '(x, y, width, height) against (x1, y1, x2, y2), or remove the annotation',
     unit='box',
-    fix='remove the object',
+    fix='remove the object, if its width or height is 0',
 )(
     _box_rule(
         lambda box: box_limits.lacks_area(box.box),
@@ -117,7 +115,6 @@ DET.rule(
     remedy='check whether the annotation belongs to this image, and to its '
     'size now; loaders drop such a box without saying so',
     unit='box',
-    fix='remove the object',
 )(
     _border_rule(
         box_limits.is_outside,
@@ -133,7 +130,6 @@ DET.rule(
     remedy='cut it at the border of the image; the part outside is learnt as '
     'if it could be seen',
     unit='box',
-    fix='cut the box at the border of the image',
 )(
     _border_rule(
         box_limits.is_beyond,
@@ -168,6 +164,7 @@ def _unknown_class(facts: SampleFacts, expected: Expectations) -> Findings:
             f'class {name!r} is not among the {len(expected.classes)} classes '
             'of the data set' + (f', but {like!r} is' if like else ''),
             file=_file(facts),
+            image='' if facts.sample.annotation_kind else _image(facts),
             remedy=f'write {like!r} in the annotations: loaders compare '
             'letter by letter, and drop these objects without saying so'
             if like
@@ -203,6 +200,7 @@ def _label_out_of_range(
             f'label {label} is out of range, [0, {expected.num_classes - 1}] '
             f'(num_classes={expected.num_classes})',
             file=_file(facts),
+            image='' if facts.sample.annotation_kind else _image(facts),
             value=str(label),
             count=count,
         )
@@ -257,43 +255,44 @@ def _broken_polygon(facts: SampleFacts, expected: Expectations) -> Findings:
     title='the same object twice',
     severity=Severity.WARNING,
     remedy='remove one of the two',
-    fix='remove the object, if it is another one but for its id',
 )
 def _twice(facts: SampleFacts, expected: Expectations) -> Findings:
-    again: dict[int, str] = {}
-    for first, second in _close_boxes(facts):
-        one, other = facts.sample.boxes[first], facts.sample.boxes[second]
-        if (one.label, one.class_name) != (other.label, other.class_name):
+    equal: set[tuple] = set()
+    cells: dict[tuple, dict] = {}
+    for box in facts.sample.boxes:
+        kind = box.label, box.class_name
+        if not box_limits.has_area(box.box):
             continue
-        if one.box == other.box:
-            again[second] = 'another object has the same box and class'
-        elif box_limits.is_near(one.box, other.box) and not (
-            one.ignored or other.ignored
+        if (*kind, box.box) in equal:
+            message = 'another object has the same box and class'
+            yield new_finding(message, **_about(facts, box))
+        elif not (
+            box.ignored
+            or box_limits.is_tiny(box.box)
+            or _is_new(cells.setdefault(kind, {}), box.box)
         ):
-            again.setdefault(
-                second, 'another object of the class has nearly the same box'
-            )
-    for number in sorted(again):
-        yield new_finding(
-            again[number], **_about(facts, facts.sample.boxes[number])
-        )
+            message = 'another object of the class has nearly the same box'
+            yield new_finding(message, **_about(facts, box))
+        equal.add((*kind, box.box))
 
 
-def _close_boxes(facts: SampleFacts) -> Iterator[tuple[int, int]]:
-    """Pairs of boxes whose left sides are close, the first in the file first.
+def _is_new(cells: dict, box: Sequence[float]) -> bool:
+    """Whether none of the boxes in the cells is near; it is put there then.
 
-    Only of boxes with an area.
+    Cells are as wide as near sides differ, in four dimensions, so that few of
+    many boxes are compared.
     """
-    if len(facts.sample.boxes) < 2:
-        return
-    lefts = [
-        box.box[0] if box_limits.has_area(box.box) else np.nan
-        for box in facts.sample.boxes
-    ]
-    image = np.zeros(len(lefts))
-    for one, other in box_limits.close_pairs(image, np.array(lefts)):
-        for pair in zip(one.tolist(), other.tolist()):
-            yield min(pair), max(pair)
+    places = [math.floor(side / box_limits.NEAR_TOLERANCE) for side in box]
+    near = [cells]
+    for place in places:
+        around = place - 1, place, place + 1
+        near = [cell[at] for cell in near for at in around if at in cell]
+    if any(box_limits.is_near(box, other) for own in near for other in own):
+        return False
+    for place in places[:-1]:
+        cells = cells.setdefault(place, {})
+    cells.setdefault(places[-1], []).append(box)
+    return True
 
 
 @DET.rule(
@@ -308,19 +307,17 @@ def _two_classes(facts: SampleFacts, expected: Expectations) -> Findings:
 
     Of those that are trained: no crowds, no classes that are dropped.
     """
-    boxes = facts.sample.boxes
-    again = {
-        second
-        for first, second in _close_boxes(facts)
-        if boxes[first].box == boxes[second].box
-        and 0 <= boxes[first].label != boxes[second].label >= 0
-        and not (boxes[first].ignored or boxes[second].ignored)
-    }
-    for number in sorted(again):
-        yield new_finding(
-            'an object of another class has the same box',
-            **_about(facts, boxes[number]),
-        )
+    labels: dict[tuple, set[int]] = {}
+    for box in facts.sample.boxes:
+        if box.ignored or box.label < 0 or not box_limits.has_area(box.box):
+            continue
+        others = labels.setdefault(box.box, set())
+        if others - {box.label}:
+            yield new_finding(
+                'an object of another class has the same box',
+                **_about(facts, box),
+            )
+        others.add(box.label)
 
 
 @DET.rule(
@@ -343,7 +340,11 @@ def _no_objects(facts: SampleFacts, expected: Expectations) -> Findings:
     if count < 0:
         count = len(facts.sample.boxes)
     if expected.task not in ('semantic', 'unlabelled') and not count:
-        yield new_finding('no object is annotated', file=facts.sample.image)
+        yield new_finding(
+            'no object is annotated',
+            file=facts.sample.image,
+            image='' if facts.sample.image else facts.sample.name,
+        )
 
 
 @VOC.rule(
@@ -352,6 +353,7 @@ def _no_objects(facts: SampleFacts, expected: Expectations) -> Findings:
     severity=Severity.WARNING,
     remedy='write the width and height of the image; loaders go by them, not '
     'by the image',
+    fix='write the size of the image file',
 )
 def _no_size(facts: SampleFacts, expected: Expectations) -> Findings:
     """A ``<size>`` that holds 0, which min_size of filter_cfg drops."""

@@ -329,7 +329,8 @@ def _maybe_turned(facts: SampleFacts, expected: Expectations) -> Findings:
     remedy='write the size of the image into the annotation; if the image '
     'was scaled after it was annotated, scale the boxes, too',
     of_records=True,
-    fix='write the size of the image file',
+    fix='write the size of the image file, if width and height of all images '
+    'are exchanged',
 )
 def _noted_size(facts: SampleFacts, expected: Expectations) -> Findings:
     sizes = _sizes(facts, facts.sample)

@@ -54,6 +54,12 @@ def _allowed(expected: Expectations) -> str:
     )
 
 
+_IF_REDUCED = (
+    'if 0 is a class, set reduce_zero_label=False of the data set; if it is '
+    'not, set ignore_index=255 of the heads'
+)
+
+
 def _out_of_range(
     kind: str, *, black_and_white: bool | None = None
 ) -> Callable:
@@ -73,8 +79,10 @@ def _out_of_range(
             what = f'label {value} is'
             if loaded != value:
                 what = f'label {loaded}, which the loader makes of {value}, is'
+            is_reduced = kind == 'void' and loaded != value
             yield new_finding(
                 f'{what} out of range; {_allowed(expected)}',
+                remedy=_IF_REDUCED if is_reduced else '',
                 **_about(facts, value, count, pixel),
             )
 
@@ -109,7 +117,6 @@ SEG_VALUES.rule(
     remedy='LoadAnnotations casts masks to uint8, so that 256 becomes 0; '
     'write masks of 8 bits that hold class indices, such as the class of '
     'each instance id (26001 of Cityscapes is class id 26)',
-    fix='write the ignored value in place of 65535 or -1',
 )
 def _wraps(facts: SampleFacts, expected: Expectations) -> Findings:
     wrong = list(_wrong(facts, expected, 'wraps'))
@@ -149,7 +156,6 @@ SEG_VALUES.rule(
     'ignore_index=255 of the heads, or let masks and seg_pad_val hold the '
     'value that they ignore',
     per_value=True,
-    fix='write the ignored value in place of 255, if all others are fine',
 )(_out_of_range('void', black_and_white=False))
 
 
@@ -200,7 +206,7 @@ def _all_ignored(facts: SampleFacts, expected: Expectations) -> Findings:
     remedy='write masks of 8 bits with 255; a loader that does not cast to '
     'uint8 would find a label out of range',
     per_value=True,
-    fix='write the ignored value in place of the void',
+    fix='write 255',
 )
 def _wide_void(facts: SampleFacts, expected: Expectations) -> Findings:
     for value, count, pixel in _wrong(facts, expected, 'wide_void'):

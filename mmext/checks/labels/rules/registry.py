@@ -132,13 +132,3 @@ YOLO = _family(
     subject='label file',
     unit='line',
 )
-
-
-def fixable(*families: Family) -> frozenset[str]:
-    """Ids of their rules that ``--fix`` can satisfy."""
-    letters = {family.letters for family in families}
-    return frozenset(
-        rule.id
-        for rule in RULES.values()
-        if rule.fix and rule.family.letters in letters
-    )

@@ -5,6 +5,7 @@ as columns; only those that a rule may have something to say about become
 objects for the rules to check.
 """
 
+import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -24,6 +25,9 @@ from ..readers.coco import (
     read_panoptic,
 )
 from .folders import IMAGE_SUFFIXES, files_below
+
+# Boxes to the right of each that are compared with it, for the time it takes.
+_CLOSE = 32
 
 
 def image_rows(file: CocoFile) -> np.ndarray:
@@ -60,17 +64,22 @@ def _labels(file: CocoFile, classes: Sequence[str]) -> np.ndarray:
 def _near(file: CocoFile) -> np.ndarray:
     """Annotations whose box is nearly another one's of class and image.
 
-    Or the same as another one's of any class.
+    Or the same as another one's of any class, or one of many that begin at
+    the same place.
     """
     notes = file.annotations
     sides = np.stack(box_limits.sides_of_coco(notes.bbox), axis=1)
     near = np.zeros(len(sides), np.bool_)
-    for one, other in box_limits.close_pairs(notes.image_id, sides[:, 0]):
+    pairs = box_limits.close_pairs(notes.image_id, sides[:, 0])
+    for one, other in itertools.islice(pairs, _CLOSE):
         same = (sides[one] == sides[other]).all(1)
         same |= (
             notes.category_id[one] == notes.category_id[other]
         ) & box_limits.is_near(sides[one].T, sides[other].T)
         near[one[same]] = near[other[same]] = True
+    # All boxes with so many others beside them.
+    for one, other in itertools.islice(pairs, 1):
+        near[one] = near[other] = True
     return near
 
 
@@ -181,6 +190,7 @@ def coco_samples(
         yield Sample(
             index=row,
             image=os.path.join(images, name) if images else '',
+            name=name,
             annotation=path,
             boxes=tuple(boxes.get(row, ())),
             num_boxes=int(counts[row]),
@@ -194,19 +204,29 @@ def coco_samples(
         )
 
 
+def kept_rows(file: CocoFile, classes: Sequence[str]) -> np.ndarray:
+    """Annotations that MMDetection's loader keeps, ``(M,)`` bool."""
+    notes, images = file.annotations, image_rows(file)
+    kept = (images >= 0) & (_labels(file, classes) >= 0)
+    kept &= ~notes.ignore & ~(notes.area <= 0)
+    if kept.any():
+        left, top, wide, high = notes.bbox.T
+        width, height = file.images.width[images], file.images.height[images]
+        kept &= (wide >= 1) & (np.minimum(left + wide, width) > left.clip(0))
+        kept &= (high >= 1) & (np.minimum(top + high, height) > top.clip(0))
+    return kept
+
+
 def coco_class_counts(
     file: CocoFile, classes: Sequence[str]
 ) -> list[tuple[int, int]]:
-    """Objects of each class, and images that have it.
+    """Objects of each class that the loader keeps, and images that have it.
 
-    Annotations of images that are not there, crowds and ignored ones do not
-    count.
+    Crowds do not count.
     """
     rows = image_rows(file)
     labels = _labels(file, classes)
-    annotations = file.annotations
-    kept = (rows >= 0) & (labels >= 0)
-    kept &= (annotations.iscrowd == 0) & ~annotations.ignore
+    kept = kept_rows(file, classes) & (file.annotations.iscrowd == 0)
     objects = np.bincount(labels[kept], minlength=len(classes))
     number = max(len(file.images.id), 1)
     pairs = np.unique(labels[kept] * number + rows[kept])
@@ -222,17 +242,12 @@ def coco_task(file: CocoFile) -> str:
 
 def lacks_mask(file: CocoFile, expected: Expectations) -> np.ndarray:
     """Annotations without a mask that a loader keeps, ``(M,)`` bool."""
-    notes, images = file.annotations, image_rows(file)
-    lacks = notes.segmentation_kind == NO_SEGMENTATION
-    lacks &= ~notes.ignore & ~(notes.area <= 0) & (images >= 0)
-    lacks &= _labels(file, expected.classes) >= 0
-    if lacks.any():
-        left, top, wide, high = notes.bbox.T
-        width, height = file.images.width[images], file.images.height[images]
-        lacks &= (wide >= 1) & (np.minimum(left + wide, width) > left.clip(0))
-        lacks &= (high >= 1) & (np.minimum(top + high, height) > top.clip(0))
-        least = expected.filter_cfg.get('min_size', 0)
-        lacks &= np.minimum(width, height) >= least
+    lacks = file.annotations.segmentation_kind == NO_SEGMENTATION
+    lacks &= kept_rows(file, expected.classes)
+    least = expected.filter_cfg.get('min_size', 0)
+    if least and lacks.any():
+        sides = np.minimum(file.images.width, file.images.height)
+        lacks &= sides[image_rows(file)] >= least
     return lacks
 
 

@@ -47,7 +47,7 @@ def findings(facts: SampleFacts, expected: Expectations = EXPECTED) -> list:
     return [
         finding
         for rule_id, rule in RULES.items()
-        if rule_id.startswith('DET')
+        if rule_id.startswith('DET') and rule.scope == 'sample'
         for finding in rule.check(facts, expected)
     ]
 

@@ -48,7 +48,7 @@ def findings(samples) -> list:
         (finding.rule, sample.index, finding.position)
         for sample in samples
         for rule_id, rule in RULES.items()
-        if rule_id.startswith('DET')
+        if rule_id.startswith('DET') and rule.scope == 'sample'
         for finding in rule.check(
             SampleFacts(split='train', sample=sample), expected
         )
