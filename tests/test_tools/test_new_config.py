@@ -292,7 +292,7 @@ def test_fix_goes_on_with_repaired_copies(
     before = files_below(data)
     made(data, out, *more, base=base)
     printed = capsys.readouterr().out
-    assert 'label files were repaired, in copies of all in ' in printed
+    assert 'label files were fixed, in copies of all in ' in printed
     assert files_below(data) == before
     check = load_tool('validate_labels').main
     assert check([str(out), '--split', 'train', 'val']) == 0

@@ -385,6 +385,9 @@ class _Run:
         stage = self.stage
         again = self._with_other_weights(split)
         self.stage = stage
+        if isinstance(again, CannotBuildError):
+            # Nothing is known of other weights, so nothing is softened.
+            return '', False
         if again is None or _origin(again) != _origin(error):
             end = f'it is {type(again).__name__}' if again else 'it is gone'
             return (
