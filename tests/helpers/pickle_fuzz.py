@@ -267,7 +267,10 @@ def try_file(path: Path, read, watch: Watch) -> tuple[str, str | None]:
         return 'read', None
     last = traceback.extract_tb(error.__traceback__)[-1].filename
     kinds = UntrustedTypeError, DamagedFileError, ValueError
-    if type(error) in kinds and f'mmext{os.sep}' in last:
+    is_ours = type(error).__module__.startswith('mmext.')
+    if (
+        type(error) in kinds or (is_ours and isinstance(error, ValueError))
+    ) and (f'mmext{os.sep}' in last):
         return 'refused', None
     lines = traceback.format_exception(error)
     return 'wrong', ''.join(lines)[-1500:]
