@@ -14,7 +14,8 @@ _CUSTOMIZE = """
 import os, sys, time
 FOLDER, LOG = os.environ['SLOW_FOLDER'], os.environ['SLOW_LOG']
 def hook(event, args):
-    if event == 'open' and str(args[0]).startswith(FOLDER):
+    # Without a mode it is os.open, below an open that has one.
+    if event == 'open' and args[1] and str(args[0]).startswith(FOLDER):
         log = os.open(LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         os.write(log, str(args[0]).encode() + b'\\n')
         os.close(log)
