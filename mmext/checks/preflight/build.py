@@ -11,6 +11,7 @@ from mmengine.config import Config
 from mmengine.logging import MessageHub
 from mmengine.model import revert_sync_batchnorm
 from mmengine.optim import OptimWrapper, build_optim_wrapper
+from mmengine.optim.optimizer.amp_optimizer_wrapper import GradScaler
 from mmengine.registry import MODELS, DefaultScope
 from torch import nn
 from torch.nn.parameter import is_lazy
@@ -201,6 +202,9 @@ def build_for_preflight(
             options = without_amp(cfg.optim_wrapper)
             with ErrorCatcher(failed.append):
                 wrapper = build_optim_wrapper(model, options)
+                scale = cfg.optim_wrapper.get('loss_scale')
+                if isinstance(scale, Mapping):
+                    GradScaler(**scale)
             name, plain = map(step_name, (cfg.optim_wrapper, options))
             if name != plain:
                 notes.append(

@@ -1,23 +1,36 @@
 """Build the model of a config, make batches and train for a few steps."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import torch
 from mmengine.config import Config
+from mmengine.registry import DefaultScope
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.optim import SGD
 
-from ..config import RunnerKind
+from ..config import SECTIONS, RunnerKind, find_component, join_key
 from ..ddp import bypassed_methods, has_own_train_step
-from ..findings import Finding, Severity
+from ..findings import ErrorCatcher, Finding, Severity
 from .batches import SIGNATURE, make_batches
 from .build import Built, build_for_preflight
+from .causes import Trial, read_settings, try_settings
+from .dry_run.crashes import Cause, Crash
+from .dry_run.rehearsal import try_step
 from .dry_run.run import ConfigOptions, DryRun, dry_run_model
 from .loaders import Failure
 from .rules.optimizer import optimizer_findings
 from .rules.registry import catch_errors
-from .sandbox import CannotBuildError
+from .sandbox import (
+    CannotBuildError,
+    find_part,
+    no_traces,
+    part_at,
+    quiet,
+)
 
 # What a layer raises that a picture is too small for.
 _SIZE_ERRORS = ('AssertionError', 'RuntimeError', 'ValueError')
@@ -88,25 +101,120 @@ def run_first_steps(
     size = image_size or ('declared' if 'real' in kinds else None)
     first = attempt(size)
     crashes = first.dry_run.crashes if first.dry_run else ()
-    if size or not crashes:
+    if not crashes:
         return first
     crash, recipe = crashes[0], first.built.recipe
     if (
-        crash.kind != next(iter(first.dry_run.steps))
-        or crash.step
-        or crash.error not in _SIZE_ERRORS
-        or tuple(recipe.size) == tuple(recipe.declared_size)
+        not size
+        and crash.kind == next(iter(first.dry_run.steps))
+        and not crash.step
+        and crash.error in _SIZE_ERRORS
+        and tuple(recipe.size) != tuple(recipe.declared_size)
+        and _is_of_size(crash, cfg, recipe.size, device, batch_size)
     ):
-        return first
-    progress('once more, with pictures as large as those of the training')
-    again = attempt('declared')
-    if not (again.dry_run and again.dry_run.is_telling):
-        return first
-    again.notes.append(
-        f'pictures of {recipe.size} are too small for it ({crash.message}); '
-        f'they have {again.built.recipe.size}'
+        progress('once more, with pictures as large as those of the training')
+        again = attempt('declared')
+        if again.dry_run and again.dry_run.is_telling:
+            again.notes.append(
+                f'pictures of {recipe.size} are too small for it '
+                f'({crash.message}); they have {again.built.recipe.size}'
+            )
+            return again
+    progress('looking for the setting that causes the error')
+    first.dry_run = _explain_crash(
+        first.dry_run, cfg, size, device, batch_size
     )
-    return again
+    return first
+
+
+def _is_of_size(
+    crash: Crash,
+    cfg: Config,
+    size: tuple[int, int],
+    device: str,
+    batch_size: int,
+) -> bool:
+    """Whether pictures of twice the size change an error, or end it."""
+    twice = 2 * size[0], 2 * size[1]
+    try:
+        built = build_for_preflight(cfg, device=device, size=twice)
+    except CannotBuildError:
+        return True
+    number = batch_size or fit_batch_size(built.model)
+    return str(try_step(built, crash.kind, number)) != crash.message
+
+
+def find_cause(
+    failure: Failure, cfg: Config, device: str = 'cpu'
+) -> Trial | None:
+    """Another value of a setting, with which a part is built; None if none."""
+    if failure.action != 'be built' or not failure.path:
+        return None
+    top, section = cfg.to_dict(), str(failure.path[0])
+    scope = cfg.get('default_scope') or 'mmengine'
+    part = find_part(
+        failure.error, part_at(top, failure.path), failure.path
+    ).path
+
+    def is_built(other: Config) -> bool:
+        failed: list[Exception] = []
+        with ErrorCatcher(failed.append):
+            if section in ('model', 'optim_wrapper'):
+                built = build_for_preflight(other, device=device)
+                failed += filter(None, [built.optim_failure])
+            else:
+                _build_part(part_at(other.to_dict(), part), section, scope)
+        return not failed
+
+    return try_settings(
+        cfg, read_settings(failure.error, top, section), is_built
+    )
+
+
+def _build_part(part: dict, section: str, scope: str) -> None:
+    """Build what a dict of a section says, alone."""
+    if section == 'param_scheduler':
+        # Of epochs, as those of iterations need to know the data.
+        part.pop('convert_to_iter_based', None)
+        part['optimizer'] = SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
+    with DefaultScope.overwrite_default_scope(scope), no_traces(), quiet():
+        for registry in SECTIONS.get(section, ()):
+            if find_component(part.get('type'), (registry,), scope):
+                registry.build(part)
+                return
+    raise CannotBuildError(f'{section} has no part that can be built alone')
+
+
+def _explain_crash(
+    dry_run: DryRun,
+    cfg: Config,
+    size: tuple[int, int] | str | None,
+    device: str,
+    batch_size: int,
+) -> DryRun:
+    """Name a setting with which a step that ended with an error does not."""
+    crash = dry_run.crashes[0]
+
+    def goes_through(other: Config) -> bool:
+        with suppress(CannotBuildError):
+            built = build_for_preflight(other, device=device, size=size)
+            number = batch_size or fit_batch_size(built.model)
+            return try_step(built, crash.kind, number) is None
+        return False
+
+    trial = try_settings(cfg, crash.settings, goes_through)
+    if trial is None:
+        return dry_run
+    known = crash.cause or Cause('', certain=False)
+    text = f'it comes of {trial.setting.in_words()}'
+    cause = replace(
+        known,
+        text=f'{known.text}; {text}' if known.certain else text,
+        remedy=trial.remedy,
+        key=join_key(trial.setting.path),
+    )
+    crash = replace(crash, cause=cause)
+    return replace(dry_run, crashes=(crash, *dry_run.crashes[1:]))
 
 
 def _run(

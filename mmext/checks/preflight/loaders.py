@@ -32,6 +32,7 @@ from ..config import (
     walk_nodes,
 )
 from ..findings import ErrorCatcher, frames_of
+from .causes import Trial
 
 SPLITS = ('train', 'val', 'test')
 # Doubt about an error that was raised where the data are not here.
@@ -72,6 +73,8 @@ class Failure(NamedTuple):
     # Of a part that ran: the split, and with which pictures, in words.
     split: str = ''
     pictures: str = ''
+    # Another value of a setting, with which the part is built.
+    trial: Trial | None = None
 
 
 @dataclass
@@ -101,7 +104,7 @@ class Outcome:
 
         ``before`` are the hosts that had been asked before.
         """
-        path, error, action, doubt, _, split, _ = failure
+        path, error, action, doubt, _, split, *_ = failure
         name = join_key(path) or 'the runner'
         if len(self.asked) > before:
             hosts = ', '.join(sorted(set(self.asked[before:])))

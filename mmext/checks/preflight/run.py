@@ -39,7 +39,7 @@ from ..labels.sources import NothingToCheckError
 from .batches import KINDS
 from .dry_run.rehearsal import RehearsedStep, rehearse_config
 from .dry_run.run import ConfigOptions, Verdicts
-from .first_steps import FirstSteps, run_first_steps
+from .first_steps import FirstSteps, find_cause, run_first_steps
 from .fix import fix_config, fixed_path
 from .miniature import run_miniature
 from .ranks import run_world
@@ -216,7 +216,11 @@ def check_config(
                 findings += _label_findings(
                     cfg, splits, store, findings, first
                 )
-        findings = build_findings(first.failures, cfg, findings)
+        failures = [
+            failure._replace(trial=find_cause(failure, cfg, device))
+            for failure in first.failures
+        ]
+        findings = build_findings(failures, cfg, findings)
         if dry_run is not None:
             with catch_errors(findings, 'looking at the steps'):
                 findings += dry_run_findings(dry_run, current)

@@ -13,6 +13,7 @@ import re
 import socket
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any, NamedTuple
 
 import cv2
@@ -256,8 +257,9 @@ def find_part(
     of a component; None for any.
     """
     here, kind = path, None
-    for cfg, kind in _builds_of(error):  # noqa: B007
-        here = _best_match(cfg, section, path, here) or here
+    for frame in builder_frames(error):
+        kind = frame.f_locals.get('obj_cls')
+        here = _best_match(frame.f_locals['cfg'], section, path, here) or here
     inner = part_at(section, here[len(path) :])
     named: dict[str, Steps] = {}
     for where, part in walk_dicts(inner, here):
@@ -289,17 +291,20 @@ def plain_name(kind: Any) -> str:
     return getattr(kind, '__name__', '')
 
 
-def _builds_of(error: BaseException) -> Iterator[tuple[Mapping, Any]]:
-    """Dicts that were being built, and their classes, the outermost first."""
-    frames = frames_of(error)
-    for frame, _ in frames:
-        cfg = frame.f_locals.get('cfg')
-        if frame.f_code.co_name in _BUILDERS and isinstance(cfg, Mapping):
-            yield cfg, frame.f_locals.get('obj_cls')
+def builder_frames(error: BaseException) -> list[FrameType]:
+    """Frames of MMEngine that were building a dict, the outermost first."""
+    frames = [frame for frame, _ in frames_of(error)]
+    builders = [
+        frame
+        for frame in frames
+        if frame.f_code.co_name in _BUILDERS
+        and isinstance(frame.f_locals.get('cfg'), Mapping)
+    ]
     inner = error.__cause__ or error.__context__
     # A builder that raises anew what a class has raised.
-    if inner and frames and frames[-1][0].f_code.co_name in _BUILDERS:
-        yield from _builds_of(inner)
+    if inner and frames and frames[-1] in builders:
+        builders += builder_frames(inner)
+    return builders
 
 
 def _best_match(

@@ -22,7 +22,7 @@ CLEAN = mmext.config_path('pidnet/pidnet_small_shapes.py')
 
 # All in one config: a part that fails does not hide the next.
 TOGETHER = {
-    'default_hooks.logger': (
+    'default_hooks.logger.interval': (
         "default_hooks = dict(logger=dict(type='LoggerHook', interval=0))",
         'interval must be greater than 0',
     ),
@@ -39,7 +39,7 @@ TOGETHER = {
         " switch_pipeline=[dict(type='Resizze')])]",
         'Resizze is not in the',
     ),
-    'param_scheduler[0]': (
+    'param_scheduler[0].eta_min': (
         "param_scheduler = [dict(type='CosineAnnealingLR', T_max=2,"
         ' eta_min=0.1, eta_min_ratio=0.1)]',
         'Either `eta_min` or `eta_min_ratio',

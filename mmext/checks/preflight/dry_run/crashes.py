@@ -27,6 +27,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ...config import join_key
 from ...ddp import all_tensors, location_in, running_frames
 from ...findings import ErrorCatcher, frames_of
+from ..causes import Setting
 from ..sandbox import part_at
 
 _IN_PLACE = 'modified by an inplace operation'
@@ -54,6 +55,8 @@ class Cause:
     modules: tuple[str, ...] = ()
     # Of the config, that made the first of these modules.
     key: str = ''
+    # Whether it is more than the code that failed.
+    certain: bool = True
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,8 @@ class Crash:
     location: str = ''
     # What another run of the step has shown.
     cause: Cause | None = None
+    # That may be the cause, with other values.
+    settings: tuple[Setting, ...] = ()
 
 
 def explain_crash(
@@ -111,7 +116,7 @@ def explain_crash(
             # The whole model says no more than the error.
             if key != 'model':
                 text = f'it is set in {key}'
-                cause = Cause(text, modules=inside, key=key)
+                cause = Cause(text, modules=inside, key=key, certain=False)
     return cause
 
 
@@ -291,7 +296,8 @@ def _sizes(
         stack.callback(register_module_forward_hook(leave).remove)
         stack.enter_context(ErrorCatcher(errors.append))
         run_again()
-    inside = modules_of_error(errors[0], model) if errors else ()
+    # What it holds, the tensors of a step, is freed with it.
+    inside = modules_of_error(errors.pop(), model) if errors else ()
     if not inside or not inputs.get(inside[-1]):
         return None
     last = inside[-1]

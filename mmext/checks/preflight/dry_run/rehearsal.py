@@ -146,6 +146,27 @@ def _smaller(
         )
 
 
+def try_step(built: Built, kind: str, batch_size: int) -> Exception | None:
+    """The error of a training step; None if it goes through."""
+    model, failures = built.model, []
+    with quiet(), seeded(0):
+        ((batch,),) = make_batches(
+            built, (kind,), steps=1, batch_size=batch_size
+        ).values()
+        with (
+            DefaultScope.overwrite_default_scope(built.scope),
+            ErrorCatcher(failures.append),
+        ):
+            model.train()
+            data = model.data_preprocessor(batch, True)
+            outputs = run_training_forward(model, data)
+            loss = model.parse_losses(outputs)[0]
+            if loss.requires_grad:
+                loss.backward()
+    # What it holds, the tensors of a step, is freed with it.
+    return failures.pop() if failures else None
+
+
 def norm_of_one(cfg: Config, built: Built) -> tuple[str, nn.Module] | None:
     """The norm that refuses a single sample of the training's size, if any.
 
@@ -156,19 +177,10 @@ def norm_of_one(cfg: Config, built: Built) -> tuple[str, nn.Module] | None:
     for size in dict.fromkeys(map(tuple, sizes)):
         if size != tuple(built.recipe.size):
             built = build_for_preflight(cfg, size=size)
-        model, failures = built.model, []
-        with quiet(), seeded(0), restored(model), torch.no_grad():
-            ((batch,),) = make_batches(
-                built, ('normal',), steps=1, batch_size=1
-            ).values()
-            with (
-                DefaultScope.overwrite_default_scope(built.scope),
-                ErrorCatcher(failures.append),
-            ):
-                model.train()
-                data = model.data_preprocessor(batch, True)
-                run_training_forward(model, data)
-        if not failures or _REFUSED not in str(failures[0]):
+        model = built.model
+        with restored(model), torch.no_grad():
+            failure = try_step(built, 'normal', batch_size=1)
+        if failure is None or _REFUSED not in str(failure):
             return None
-    inside = modules_of_error(failures[0], model)
+    inside = modules_of_error(failure, model)
     return (inside[-1], model.get_submodule(inside[-1])) if inside else None

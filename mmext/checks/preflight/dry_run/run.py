@@ -32,6 +32,7 @@ from ...ddp import (
     restored,
 )
 from ...findings import ErrorCatcher, frames_of
+from ..causes import read_settings
 from .crashes import Crash, explain_crash, modules_of_error
 from .step import StepRecord, StepRun, own_backward
 
@@ -258,7 +259,7 @@ def dry_run_model(
     batches: Mapping[str, Sequence[Any]],
     *,
     optim_wrapper: Any = None,
-    cfg: Mapping[str, Any] | None = None,
+    cfg: Config | Mapping[str, Any] | None = None,
     steps: int = 2,
     later_steps: int | None = None,
     random_weights: bool = False,
@@ -279,7 +280,8 @@ def dry_run_model(
             'model must be a BaseModel without a wrapper, as it is before '
             f'Runner.wrap_model, got {type(model).__name__}'
         )
-    cfg, optimizers = cfg or {}, []
+    optimizers = []
+    cfg = cfg.to_dict() if isinstance(cfg, Config) else cfg or {}
     if optim_wrapper is not None:
         optimizers = [w.optimizer for w in wrappers_of(optim_wrapper)]
     records: dict[str, tuple[StepRecord, ...]] = {}
@@ -357,8 +359,10 @@ def _run_kind(
                 for g in done[-1].kept
             )
             done[-1] = replace(done[-1], kept=kept)
-        for error in failed:
-            return tuple(done), Crash(
+        if failed:
+            # What it holds, the tensors of a step, is freed with it.
+            error = failed.pop()
+            crash = Crash(
                 kind=kind,
                 step=number,
                 phase=run.phase,
@@ -369,7 +373,10 @@ def _run_kind(
                 cause=explain_crash(
                     model, partial(run.run, batch, kind, number), error, cfg
                 ),
+                settings=read_settings(error, cfg, 'model'),
             )
+            del error
+            return tuple(done), crash
         done.append(record)
         left = run.left
     return tuple(done), None

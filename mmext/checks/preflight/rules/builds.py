@@ -1,6 +1,7 @@
 """Parts of a training that its runner could not build, or not run."""
 
 import difflib
+import inspect
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,7 +11,14 @@ import msgspec
 from mmengine.config import Config
 
 from ...config import join_key, walk_dicts
-from ...findings import Finding, Severity, code_location, find_rule
+from ...findings import (
+    Finding,
+    Severity,
+    code_location,
+    find_rule,
+    frames_of,
+)
+from ..causes import settings_in_line
 from ..loaders import MADE_UP, Failure
 from ..sandbox import UNEXPECTED, Blamed, error_text, find_part, part_at
 from .registry import BUILD, INSTALL, RULES
@@ -50,6 +58,8 @@ _OF_IMAGES = {
 _OF_DATA = ('CFG003', 'CFG012', 'COCO016', 'PAIR008')
 # Errors that do not come of what a batch holds.
 _OF_CODE = (AttributeError, ImportError, NotImplementedError, TypeError)
+# Errors about a value that the failing line reads.
+_OF_VALUES = (AssertionError, KeyError, ValueError)
 # What a sample that is made up may lack.
 _NO_FIELD = "DataSample' object has no attribute"
 _BELOW = r'([.[].*)?'
@@ -136,6 +146,9 @@ def _is_same_part(finding: Finding, other: Finding, failure: Failure) -> bool:
             and other.severity == Severity.ERROR
             and other.split in (split, '')
         )
+    if other.rule.startswith('CKPT') and failure.path[:1] != ('load_from',):
+        # Nothing is loaded here.
+        return False
     if other.severity == Severity.ERROR and other.key:
         # Errors of ours name keys, those of a runner without a section its
         # settings; what runs with a split depends on all that the split has.
@@ -179,8 +192,9 @@ def _finding(failure: Failure, top: Mapping) -> Finding:
             if value == 0 and not isinstance(value, bool)
         ]
         blamed = zeros[0] if len(zeros) == 1 else blamed
-    if keyword is not None and blamed.key and blamed.kind is not None:
-        text, remedy = _no_argument(blamed.kind, keyword[1])
+    kind = _refusing(error, blamed.kind)
+    if keyword is not None and blamed.key and kind is not None:
+        text, remedy = _no_argument(kind, keyword[1])
     else:
         text, remedy = error_text(error), _remedy(error)
         location = code_location(error, skip=_PREFLIGHT)
@@ -188,6 +202,17 @@ def _finding(failure: Failure, top: Mapping) -> Finding:
             text += f' ({location})'
     if isinstance(error, ZeroDivisionError) and blamed.key:
         remedy = f'set {blamed.key[0]} to 1 or more'
+    if failure.trial is not None:
+        setting, remedy = failure.trial.setting, failure.trial.remedy
+        text += f'; it comes of {setting.in_words()}'
+        blamed = Blamed(setting.path[:-1], setting.path[-1:])
+    elif failure.path and not blamed.key and isinstance(error, _OF_VALUES):
+        named = settings_in_line(error, top, str(failure.path[0]))
+        if named:
+            words = ', '.join(setting.in_words() for setting in named)
+            text += f'; it reads {words}'
+            blamed = Blamed(named[0].path[:-1], named[0].path[-1:])
+            remedy = remedy or f'correct {join_key(blamed.whole)}'
     severity = rule.severity
     first = str(failure.path[0]) if failure.path else ''
     if failure.pictures:
@@ -217,10 +242,23 @@ def _finding(failure: Failure, top: Mapping) -> Finding:
     )
 
 
+def _refusing(error: BaseException, kind: Any) -> Any:
+    """Class that does not take an argument: one that was built, or inside."""
+    name = str(error).partition('.__init__()')[0]
+    for frame, _ in reversed(frames_of(error)):
+        inside = {**frame.f_globals, **frame.f_locals}.get(name)
+        inside = getattr(inside, 'func', inside)
+        if inspect.isclass(inside):
+            return inside
+    return kind
+
+
 def _no_argument(kind: Any, keyword: str) -> tuple[str, str]:
     """Message and remedy for an argument that a component does not take."""
     known, name = arguments_of(kind), kind.__name__
     near = difflib.get_close_matches(keyword, known, 1, _LIKE)
+    longer = [name for name in known if name.startswith(f'{keyword}_')]
+    near = near or longer * (len(longer) == 1)
     remedy = f'remove it; {name} takes {", ".join(known[:_MAX_ARGUMENTS])}'
     if len(known) > _MAX_ARGUMENTS:
         remedy += ', ...'
