@@ -236,6 +236,28 @@ model = dict(
     bbox_head=dict(num_classes=6))
 """,
     ),
+    'mask2former': (
+        CONFIGS['mmdet'] / 'mask2former/mask2former_r50_8xb2-lsj-50e_coco.py',
+        f"""{_DETECTION_DATA}{_MASKS}
+model = dict(
+    backbone=dict({_RESNET}),
+    panoptic_head=dict(
+        in_channels=[4, 8, 16, 32], num_queries=20, num_things_classes=6,
+        num_stuff_classes=0, transformer_decoder=dict(num_layers=1),
+        loss_cls=dict(class_weight=[1.0] * 6 + [0.1])),
+    panoptic_fusion_head=dict(num_things_classes=6, num_stuff_classes=0))
+""",
+    ),
+    'rtmdet_ins': (
+        CONFIGS['mmdet'] / 'rtmdet/rtmdet-ins_tiny_8xb32-300e_coco.py',
+        f"""{_DETECTION_DATA}{_MASKS}
+model = dict(
+    backbone=dict(deepen_factor=0.167, widen_factor=0.125, init_cfg=None),
+    neck=dict(in_channels=[32, 64, 128], out_channels=16),
+    bbox_head=dict(in_channels=16, feat_channels=16, num_classes=6))
+custom_hooks = []
+""",
+    ),
     'codino': (
         CONFIGS['mmext'] / 'co_dino/co_dino_r18_shapes.py',
         f"""
@@ -285,7 +307,8 @@ class Case(NamedTuple):
     Attributes:
         name: Of the case.
         base: Which of ``BASES`` it inherits.
-        thread: ``owner/repository#number`` where the mistake was reported.
+        thread: ``owner/repository#number`` where the mistake was reported;
+            ``own`` if it was not.
         cause: Regular expression; a finding that names the cause has it in
             its rule, key, message or remedy.
         wrong: What the user set.

@@ -22,6 +22,7 @@ from helpers import (
     corpus_detection,
     corpus_right,
     corpus_segmentation,
+    corpus_settings,
     corpus_training,
 )
 from helpers.corpus_bases import Case, write_base, write_data
@@ -33,6 +34,7 @@ CASES = {
         *corpus_detection.CASES,
         *corpus_training.CASES,
         *corpus_segmentation.CASES,
+        *corpus_settings.CASES,
     )
 }
 WARNING = 1

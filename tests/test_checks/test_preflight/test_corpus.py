@@ -30,6 +30,10 @@ SLOW = (
     'levels_of_the_neck',
     'nothing_packed',
     'no_boxes_loaded',
+    'neck_of_another_depth',
+    'keys_are_numbers',
+    'five_levels_of_four',
+    'instances_without_masks',
 )
 RIGHT_DEFAULT = ()
 RIGHT_SLOW = (
