@@ -38,7 +38,7 @@ CASES = {
     )
 }
 WARNING = 1
-SECONDS = 100
+SECONDS = 300
 
 
 class Outcome(NamedTuple):

@@ -247,7 +247,8 @@ def _build_model(cfg: Config, notes: list[str]) -> tuple[nn.Module, list[str]]:
             # It asks for the process group when it is built.
             part['type'] = 'SyncBN'
     with _empty_is_nan():
-        model = MODELS.build(cfg.model)
+        # The hosts' detectors change the dicts of their parts.
+        model = MODELS.build(copy.deepcopy(cfg.model))
         dropped += drop_init_weights(model)
         lazy = any(is_lazy(parameter) for parameter in model.parameters())
         # Those without a shape are a finding of the dry run.

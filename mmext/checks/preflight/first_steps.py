@@ -199,7 +199,8 @@ def _explain_crash(
         with suppress(CannotBuildError):
             built = build_for_preflight(other, device=device, size=size)
             number = batch_size or fit_batch_size(built.model)
-            return try_step(built, crash.kind, number) is None
+            late = crash.phase in ('backward', 'optimizer')
+            return try_step(built, crash.kind, number, backward=late) is None
         return False
 
     trial = try_settings(cfg, crash.settings, goes_through)

@@ -146,7 +146,9 @@ def _smaller(
         )
 
 
-def try_step(built: Built, kind: str, batch_size: int) -> Exception | None:
+def try_step(
+    built: Built, kind: str, batch_size: int, *, backward: bool = False
+) -> Exception | None:
     """The error of a training step; None if it goes through."""
     model, failures = built.model, []
     with quiet(), seeded(0):
@@ -161,7 +163,7 @@ def try_step(built: Built, kind: str, batch_size: int) -> Exception | None:
             data = model.data_preprocessor(batch, True)
             outputs = run_training_forward(model, data)
             loss = model.parse_losses(outputs)[0]
-            if loss.requires_grad:
+            if backward and loss.requires_grad:
                 loss.backward()
     # What it holds, the tensors of a step, is freed with it.
     return failures.pop() if failures else None
