@@ -120,10 +120,11 @@ def run_first_steps(
                 f'({crash.message}); they have {again.built.recipe.size}'
             )
             return again
-    progress('looking for the setting that causes the error')
-    first.dry_run = _explain_crash(
-        first.dry_run, cfg, size, device, batch_size
-    )
+    if first.dry_run.fails:
+        progress('looking for the setting that causes the error')
+        first.dry_run = _explain_crash(
+            first.dry_run, cfg, size, device, batch_size
+        )
     return first
 
 
