@@ -28,10 +28,12 @@ from ..checks.config import (
     ConfigDraft,
     Steps,
     Variable,
+    config_file,
     dataset_configs,
     find_component,
     inner_dataset_configs,
     join_key,
+    near_files,
     read_config,
     read_heads,
     read_ignore_locations,
@@ -156,7 +158,9 @@ def new_config(
         raise FileNotFoundError(
             "--base must be a config, or a name such as 'mmext::co_dino/"
             f"co_dino_5scale_r50_8xb2_1x_coco.py', got {base!r}"
+            f'{near_files(Path(base))}'
         )
+    config_file(base)
     tree = _load_base(base)
     if 'model' not in tree or 'train_dataloader' not in tree:
         raise ValueError(

@@ -19,7 +19,12 @@ from mmengine.logging import print_log
 from PIL import Image
 from torch import nn
 
-from ..checks.config import config_to_json, read_config, walk_dicts
+from ..checks.config import (
+    config_to_json,
+    near_files,
+    read_config,
+    walk_dicts,
+)
 from ..engine import read_checkpoint, resolve_device, write_pretrained
 from ..utils.safe_load import is_pretrained
 from .detector import build_detector, load_detector
@@ -51,6 +56,8 @@ are safetensors, the config is data; loading runs no code of this folder.
 
 {classes}
 """
+# What a file of weights is called, and no model of the hub.
+_FILES = ('.pth', '.pt', '.ckpt', '.safetensors', '.onnx', '.json')
 _LINK = 'https://pypi.org/project/mmext/'
 
 
@@ -175,7 +182,8 @@ def _card(model: nn.Module, name: str) -> str:
     return _CARD.format(
         head=yaml.safe_dump(head, sort_keys=False, allow_unicode=True),
         title=_plain(name),
-        name=_plain(name).replace("'", ''),
+        # In a block of code, where Markdown reads nothing but its end.
+        name=re.sub(r"[`'\\\s]", '', str(name)),
         link=_LINK,
         version=import_module('mmext').__version__,
         kind=kind,
@@ -240,6 +248,11 @@ def from_pretrained(
         ValueError: If a file is damaged, or asks for code.
     """
     folder = Path(name).expanduser()
+    if folder.suffix == '.py':
+        raise ValueError(
+            f'name must be a model, got the config {str(name)!r}; give its '
+            'checkpoint, such as work_dirs/NAME/epoch_12.pth'
+        )
     if not folder.exists():
         folder = _download(str(name), revision)
     elif folder.is_dir() and not is_pretrained(folder):
@@ -324,10 +337,12 @@ class Predictor:
 
 def _download(name: str, revision: str | None) -> Path:
     """Get the two files from the hub, into its cache."""
-    if not _HUB_NAME.fullmatch(name) or '..' in name:
+    is_file = Path(name).suffix in _FILES
+    if is_file or not _HUB_NAME.fullmatch(name) or '..' in name:
         raise FileNotFoundError(
-            'name must be an existing folder, or a name of the hub as '
-            f'OWNER/NAME, got {name!r} (looked from {Path.cwd()})'
+            'name must be an existing folder or checkpoint, or a name of the '
+            f'hub as OWNER/NAME, got {name!r} (looked from {Path.cwd()})'
+            f'{near_files(Path(name))}'
         )
     if find_spec('huggingface_hub') is None:
         raise ImportError(

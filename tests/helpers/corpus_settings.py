@@ -85,7 +85,7 @@ train_pipeline = [
 train_dataloader = dict(dataset=dict(pipeline=train_pipeline))
 
 == scale_of_another_name retina own
-~ optim_wrapper\.loss_scale\.init .*rename it to init_scale
+~ GradScaler takes no argument init.*rename it to init_scale
 optim_wrapper = dict(type='AmpOptimWrapper', loss_scale=dict(init=512.))
 --
 optim_wrapper = dict(type='OptimWrapper')

@@ -157,6 +157,7 @@ def test_card(detector):
     }
     text = (detector.folder / 'README.md').read_text()
     assert '# ce\\*l\\*s\n' in text
+    assert "mmext.from_pretrained('ce*l*s')" in text
     assert '<script>' not in text
     assert '4. &lt;script&gt;e' in text
 
@@ -366,12 +367,20 @@ def test_a_model_that_reads_a_pickle_runs_nothing(copied, tmp_path):
 
 
 @pytest.mark.parametrize(
-    'name', ['../a', 'a/b/c', '/no/such', 'a/..', 'a b', 'file://a/b']
+    'name',
+    ['../a', 'a/b/c', '/no/such', 'a/..', 'a b', 'file://a/b', 'best.pth'],
 )
 def test_a_name_that_is_none_of_the_hub(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(FileNotFoundError, match='must be an existing folder'):
         mmext.from_pretrained(name)
+
+
+def test_a_config_is_no_model(tmp_path):
+    config = tmp_path / 'cells.py'
+    config.write_text('a = 1')
+    with pytest.raises(ValueError, match=r'got the config .*checkpoint'):
+        mmext.from_pretrained(config)
 
 
 def test_the_hub(detector, monkeypatch, tmp_path):

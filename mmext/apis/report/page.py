@@ -421,7 +421,9 @@ def report_page(
             for kind, (short, meaning) in _KINDS.items()
         ]
         worst = max(kinds, key=lost.get)
-        if lost[worst] > 0:
+        if objects and not counts['right']:
+            verdict += f', none of {objects} objects was found'
+        elif lost[worst] > 0:
             verdict += f', most AP50 lost to {worst}: {lost[worst]:.3f}'
     content = {
         'verdict': verdict,

@@ -36,6 +36,7 @@ from .read import (
     apply_data_root,
     check_data_paths,
     config_file,
+    near_files,
     read_config,
     read_config_classes,
 )
@@ -105,6 +106,7 @@ __all__ = [
     'is_used',
     'join_key',
     'key_location',
+    'near_files',
     'parse_text',
     'read_config',
     'read_config_classes',

@@ -1,7 +1,9 @@
 """Read a config, where its data are, and the classes that they have."""
 
 import copy
+import difflib
 import posixpath
+import re
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
@@ -32,6 +34,7 @@ _SPLITS = ('train', 'val', 'test')
 _DATASET_KEYS = ('data_root', 'ann_file', 'proposal_file')
 _EVALUATOR_KEYS = ('ann_file', 'seg_prefix')
 _MAX_LISTED = 8
+_QUOTED = re.compile(r'"(.+?)"')
 
 
 class _Entry(NamedTuple):
@@ -262,11 +265,14 @@ def _load(file: str | Path, own_imports: bool = True) -> Config:
     except BrokenLibraryError:
         raise
     except OSError as error:
-        hint = _install_hint(error)
-        if not hint:
+        missing = error.filename or _QUOTED.findall(str(error))[:1]
+        path = Path(missing if isinstance(missing, str) else ''.join(missing))
+        if not missing or path.exists():
             raise
         raise FileNotFoundError(
-            f'the config {file} cannot be loaded: {error}{hint}'
+            f'the config {_line_of(file, path.name)} cannot be loaded: '
+            f'{path.name} does not exist in {path.parent}'
+            f'{near_files(path)}{_install_hint(path)}'
         ) from error
     except ImportError as error:
         # MMEngine's own text lists sys.path, and not what is missing.
@@ -290,9 +296,25 @@ def _load(file: str | Path, own_imports: bool = True) -> Config:
         ) from error
 
 
-def _install_hint(error: Exception) -> str:
+def near_files(path: Path) -> str:
+    """Files with a name like that of a missing one, as a question."""
+    names = [item.name for item in path.parent.glob(f'*{path.suffix}')]
+    near = difflib.get_close_matches(path.name, names, 3)
+    return f'; did you mean {" or ".join(near)}?' * bool(near)
+
+
+def _line_of(file: str | Path, name: str) -> str:
+    """A config with its line that names a file, if it is there."""
+    with open_regular(file) as content:
+        for number, line in enumerate(content, 1):
+            if name.encode() in line:
+                return f'{file}:{number}'
+    return str(file)
+
+
+def _install_hint(path: Path) -> str:
     """What to do where ``mmext::X`` is asked for in a clone; else empty."""
-    folder = Path(getattr(error, 'filename', None) or '.').parent
+    folder = path.parent
     if folder.name != '.mim' or folder.exists():
         return ''
     return (
@@ -310,14 +332,20 @@ def config_file(name: str) -> str:
         return name
     package, path = name.split('::', 1)
     try:
-        return Config._get_cfg_path(name, '')[0]
+        file = Config._get_cfg_path(name, '')[0]
     # A package, its folder of configs, or the file may be missing.
     except (ImportError, OSError, ValueError, ConfigParsingError) as error:
         raise FileNotFoundError(
             f'config must be a file, or one that a package ships, got {name} '
             f'({error}); is {path} in the configs of {package}?'
-            + _install_hint(error)
+            + _install_hint(Path(getattr(error, 'filename', None) or '.'))
         ) from error
+    if not Path(file).is_file():
+        raise FileNotFoundError(
+            f'config must be a file, or one that a package ships, got {name}'
+            + (near_files(Path(file)) or f'; is it in {Path(file).parent}?')
+        )
+    return file
 
 
 def _import_others(custom: Mapping[str, Any]) -> None:

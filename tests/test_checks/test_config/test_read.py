@@ -129,6 +129,23 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.parametrize(
+    ('base', 'near'),
+    [
+        ('mmext::co_dino/co_dino_r18_shape.py', 'co_dino_r18_shapes.py'),
+        ('othr.py', 'other.py'),
+    ],
+)
+def test_a_base_that_does_not_exist(tmp_path: Path, base, near):
+    (tmp_path / 'other.py').write_text('a = 1\n')
+    config = tmp_path / 'mine.py'
+    config.write_text(f'# mine\n_base_ = {base!r}\n')
+    with pytest.raises(
+        FileNotFoundError, match=rf'mine\.py:2 .* did you mean {near}'
+    ):
+        read_config(config)
+
+
 def message(cfg: Config, **options) -> str:
     with pytest.raises(FileNotFoundError, match='does not exist') as error:
         check_data_paths(cfg, **options)
