@@ -31,6 +31,8 @@ _MAX_VALUES = 30_000_000
 # Elements of an expanded tensor, of which fewer are stored.
 _MAX_EXPANDED = 1 << 24
 _BITS_OF_KEY = 64
+# Keys of types whose hashes can be chosen, of one container.
+_MAX_CHOSEN_KEYS = 10_000
 _MAX_CHARACTER = 0x10FFFF
 
 
@@ -151,12 +153,9 @@ class Maker:
         return (_Arguments if is_inert else tuple)(made)
 
     def _dict(self, pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
-        result = {}
-        for key, value in pairs:
-            key = self.value(key)
-            _check_key(key)
-            result[key] = self.value(value)
-        return result
+        keys = [self.value(key) for key, _ in pairs]
+        _check_keys(keys)
+        return {key: self.value(item) for key, (_, item) in zip(keys, pairs)}
 
     def _set(self, record: records.Set) -> set[Any] | frozenset[Any]:
         items = self._dict([(item, None) for item in record.items])
@@ -263,10 +262,17 @@ def _makes(*names: str, takes: tuple[str, ...] = ()) -> Callable[[Any], Any]:
     return register
 
 
-def _check_key(key: Any) -> None:
-    # Any number of larger integers can have the same hash.
-    is_short = type(key) is not int or key.bit_length() <= _BITS_OF_KEY
-    _check(is_short, f'an integer of more than {_BITS_OF_KEY} bits as a key')
+def _check_keys(keys: list[Any]) -> None:
+    """Refuse keys that can all have one hash: a dict of them has no end."""
+    for key in keys:
+        is_short = type(key) is not int or key.bit_length() <= _BITS_OF_KEY
+        text = f'an integer of more than {_BITS_OF_KEY} bits as a key'
+        _check(is_short, text)
+    chosen = sum(type(key) not in _ATOMS for key in keys)
+    _check(
+        chosen <= _MAX_CHOSEN_KEYS,
+        f'more than {_MAX_CHOSEN_KEYS:,} keys that are tuples or the like',
+    )
 
 
 def _check_count(value: Any, what: str) -> None:
@@ -314,8 +320,7 @@ def _sequence(items: Any) -> Any:
 
 def _set_maker(kind: type) -> Callable[..., Any]:
     def make(items: Any = ()) -> Any:
-        for item in _sequence(items):
-            _check_key(item)
+        _check_keys(_sequence(items))
         return kind(items)
 
     return make
@@ -368,18 +373,17 @@ def _counter(counts: Any = None) -> Counter[Any]:
 
 @_makes('collections.OrderedDict', takes=('state', 'pairs'))
 def _ordered_dict(first: Any = (), *, state: Any, pairs: Any) -> Any:
-    result = OrderedDict()
     # Python 2 wrote the pairs as arguments.
-    for key, value in _sequence(first):
-        _check_key(key)
-        result[key] = value
+    _check_keys([key for key, _ in _sequence(first)])
+    result = OrderedDict(first)
     result.update(pairs)
     return _with_attributes(result, state)
 
 
 @_makes('addict.addict.Dict', takes=('state', 'pairs'))
 def _addict(*first: Any, state: Any, pairs: Any) -> dict[Any, Any]:
-    return {**dict(map(_sequence, first)), **(state or {}), **pairs}
+    _check_keys([key for key, _ in map(_sequence, first)])
+    return {**dict(first), **(state or {}), **pairs}
 
 
 @_makes('argparse.Namespace', takes=('state',))
@@ -392,7 +396,9 @@ def _with_attributes(value: Any, attributes: Any) -> Any:
     if attributes is not None:
         _check(type(attributes) is dict, 'attributes', attributes)
         for name in attributes:
-            _check(type(name) is str, 'an attribute', name)
+            # It would hide a method.
+            is_free = type(name) is str and not hasattr(type(value), name)
+            _check(is_free, 'an attribute', name)
         vars(value).update(attributes)
     return value
 

@@ -7,7 +7,7 @@ memory beyond its own, opens a file, or takes all memory or time.
 import io
 import pickle
 import zipfile
-from collections import deque
+from collections import OrderedDict, deque
 
 import numpy as np
 import torch
@@ -93,6 +93,8 @@ def hostile_values(folder):
         set_of_memory=Call(set, range(1 << 30)),
         list_of_memory=Call(deque, range(9)),
         key_of_memory={1 << 70: 1},
+        keys_of_one_hash={complex(n, 0.5): 1 for n in range(10_001)},
+        hidden_method=Call(OrderedDict, state=dict(items=1)),
         doubled=doubled(60),
         itself=itself(),
         buffer_of_others=Call(HistoryBuffer, state=buffer),

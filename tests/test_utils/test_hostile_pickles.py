@@ -32,7 +32,7 @@ VALUES = (
     *('array_negative', 'buffer_beyond', 'array_of_memory', 'no_character'),
     *('no_truth', 'opened_file', 'bytes_of_memory', 'bytearray_of_memory'),
     *('set_of_memory', 'list_of_memory', 'key_of_memory', 'doubled'),
-    *('itself', 'buffer_of_others'),
+    *('itself', 'buffer_of_others', 'keys_of_one_hash', 'hidden_method'),
 )
 
 
