@@ -169,9 +169,16 @@ def new_config(
     semantic = any(
         'decode_head' in path for path, _ in walk_dicts(tree['model'])
     )
-    folder_data = find_data(
-        data, semantic=semantic, classes=classes, ignore_index=ignore_index
-    )
+    find = partial(find_data, data, semantic=semantic)
+    folder_data = find(classes=classes, ignore_index=ignore_index)
+    if folder_data.form == 'masks' and not classes and ignore_index == _VOID:
+        names, void = _of_base(tree)
+        if void != _VOID and len(find(ignore_index=void).classes) == len(
+            names
+        ):
+            # The base is made for these data.
+            ignore_index = void
+            folder_data = find(classes=names, ignore_index=void)
     make_val_split(folder_data, val_fraction)
     batch = batch_size or tree['train_dataloader'].get('batch_size', 1)
     number = len(folder_data.splits['train'].names)
@@ -217,6 +224,17 @@ def new_config(
     if fix and _fix_labels(made, fixed):
         made = write(overwrite=True)
     return made
+
+
+def _of_base(base: Mapping[str, Any]) -> tuple[tuple[str, ...], int]:
+    """Names of the classes of a base, and the value of no class."""
+    names = (_leaf(base, 'train')[1].get('metainfo') or {}).get('classes')
+    found = [
+        location.value
+        for location in read_ignore_locations(base)
+        if location.location.startswith('model.')
+    ]
+    return tuple(names or ()), found[0] if len(set(found)) == 1 else _VOID
 
 
 def _fix_labels(made: NewConfig, folder: Path) -> bool:

@@ -235,6 +235,19 @@ train_pipeline = [
 ]
 train_dataloader = dict(dataset=dict(pipeline=train_pipeline))
 
+== crops_of_several_sizes psp
+crop_size = (256, 256)
+train_pipeline = [
+    dict(type='LoadImageFromFile'),
+    dict(type='LoadAnnotations'),
+    dict(type='RandomResize', scale=(320, 320), ratio_range=(0.6, 1.0),
+         keep_ratio=True),
+    dict(type='RandomCrop', crop_size=crop_size, cat_max_ratio=0.75),
+    dict(type='PackSegInputs'),
+]
+model = dict(data_preprocessor=dict(size=crop_size))
+train_dataloader = dict(batch_size=4, dataset=dict(pipeline=train_pipeline))
+
 == masks_alone_matter psp
 model = dict(
     data_preprocessor=dict(size=None, size_divisor=32),

@@ -19,6 +19,9 @@ from helpers.new_configs import dataset_of, made, run
 from helpers.right_sets import check
 from helpers.toy_ranks import load_tool
 from mmengine.config import Config
+from PIL import Image
+
+from mmext.checks.config import read_config
 
 SMALL = 'mmext::co_dino/co_dino_r18_shapes.py'
 PIDNET = 'mmext::pidnet/pidnet_s_2xb6_120k_cityscapes.py'
@@ -223,6 +226,30 @@ def test_the_ignored_value_is_no_class(tmp_path, capsys):
     cfg = made(data, tmp_path / 'my.py', '--ignore-index', '3', base=PIDNET)
     assert cfg.model.decode_head.num_classes == 3
     assert 'the 3 classes have no names' in capsys.readouterr().out
+
+
+def test_a_base_that_is_made_for_the_masks(tmp_path, capsys):
+    """Its names, class weights and ignored value are kept."""
+    data = masks(tmp_path / 'data')
+    for path in data.rglob('*.png'):
+        mask = np.array(Image.open(path))
+        if mask.ndim == 2:
+            mask[mask == 3] = 11
+            mask[0, 0] = 10
+            Image.fromarray(mask).save(path)
+    base = 'mmext::pidnet/pidnet_s_camvid.py'
+    cfg = made(data, tmp_path / 'my.py', base=base)
+    given = read_config(base)
+    head = cfg.model.decode_head
+    assert (head.num_classes, head.ignore_index) == (11, 11)
+    assert head.loss_decode[0].class_weight == (
+        given.model.decode_head.loss_decode[0].class_weight
+    )
+    for split in ('train', 'val'):
+        dataset = cfg[f'{split}_dataloader'].dataset
+        assert dataset.metainfo.classes == given.metainfo.classes
+        assert dataset.ignore_index == 11
+    assert '11 classes: Sky, Building' in capsys.readouterr().out
 
 
 @pytest.mark.slow

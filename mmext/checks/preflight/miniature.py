@@ -290,7 +290,27 @@ class _Run:
         """Batches of the data if they are here, one of a training."""
         for indices in self.loaders.choose(split):
             batch, self.pictures = self.loaders.batch(split, indices)
+            if self.built is not None and isinstance(batch, Mapping):
+                self._pad_for(batch.get('inputs'))
             yield batch
+
+    def _pad_for(self, images: Any) -> None:
+        """Let images be padded to the size of the largest, or as configured.
+
+        The model was built for smaller ones.
+        """
+        if not isinstance(images, list | tuple):
+            return
+        recipe = self.built.recipe
+        size = tuple(
+            max(least, min(most, max(image.shape[axis] for image in images)))
+            for axis, least, most in zip(
+                (-2, -1), recipe.size, recipe.declared_size
+            )
+        )
+        for module in self.built.model.data_preprocessor.modules():
+            if isinstance(getattr(module, 'size', None), tuple):
+                module.size = size
 
     def _made_up(self, split: str) -> list[Any]:
         """A small batch as the pipeline packs it; none if that is unknown."""

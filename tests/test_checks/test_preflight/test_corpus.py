@@ -44,6 +44,7 @@ RIGHT_SLOW = (
     'copy_and_paste',
     'windows',
     'rtmdet',
+    'crops_of_several_sizes',
 )
 
 
