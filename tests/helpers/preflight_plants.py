@@ -563,6 +563,11 @@ model = dict(mistake='memory')
 == STEP009 warning base=planted
 model = dict(mistake='outside')
 
+== STEP010 error key=model.bbox_head.anchor_generator.strides \
+    names=bbox_head
+model = dict(bbox_head=dict(anchor_generator=dict(
+    strides=[4, 8, 16, 32, 64])))  # here
+
 == GPU001 error base=planted argv=--rehearse
 model = dict(mistake='on the host')
 
