@@ -280,6 +280,13 @@ val_dataloader = dict(dataset=dict(metainfo=metainfo))
 == HEAD007 error key=model.test_cfg.max_per_img base=queries
 model = dict(test_cfg=dict(max_per_img=1601))  # here
 
+== HEAD008 warning key=train_dataloader.dataset.metainfo
+model = dict(bbox_head=dict(num_classes=2))
+info = dict(classes=('cat', 'dog'), palette=[(9, 0, 0)])
+train_dataloader = dict(dataset=dict(metainfo=info))  # here
+val_dataloader = dict(dataset=dict(metainfo=info))
+test_dataloader = dict(dataset=dict(metainfo=info))
+
 == HOOK001 error key=custom_hooks
 custom_hooks = dict(type='EMAHook')  # here
 
@@ -423,6 +430,13 @@ val_dataloader = dict(dataset=dict(pipeline=[  # here
 == PIPE008 warning key=model.data_preprocessor.mean
 mean, std = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 model = dict(data_preprocessor=dict(mean=mean, std=std))  # here
+
+== PIPE010 warning key=val_dataloader.dataset.pipeline
+val_dataloader = dict(dataset=dict(pipeline=[  # here
+    dict(type='LoadImageFromFile'),
+    dict(type='Resize', scale=(320, 200), keep_ratio=True),
+    dict(type='LoadAnnotations', with_bbox=True),
+    dict(type='PackDetInputs')]))
 
 == SCHED001 error key=param_scheduler[0].by_epoch base=segmentor
 param_scheduler = [dict(type='PolyLR', by_epoch=True)]  # here

@@ -10,6 +10,7 @@ from . import ignored as ignored
 from . import keys as keys
 from . import loops as loops
 from . import pipelines as pipelines
+from . import scales as scales
 from . import schedules as schedules
 
 __all__ = []

@@ -456,6 +456,54 @@ def too_many_objects(subject: Subject) -> Iterator[Finding]:
             )
 
 
+@HEAD.rule(
+    'HEAD008',
+    symptoms=('The length of palette should not be less than `num_classes`',),
+    title='palette has fewer colours than there are classes',
+    severity=Severity.WARNING,
+    remedy="name a colour for each class, or set metainfo.palette='random'",
+)
+def short_palette(subject: Subject) -> Iterator[Finding]:
+    """Drawing ends with the first object of a class without a colour.
+
+    MMSegmentation refuses such a palette as it builds the data set.
+    """
+    draws = any(
+        kind_of(section.cfg).endswith('VisualizationHook')
+        and section.cfg.get('draw')
+        for section in subject.sections
+    )
+    seen = []
+    for split in SPLITS:
+        for section in subject.below(f'{split}_dataloader', 'dataset'):
+            kind = subject.component(section)
+            if 'BaseDetDataset' not in base_names(kind):
+                continue
+            own = as_mapping(section.cfg.get('metainfo'))
+            classes, colours = (
+                own.get(key, kind.METAINFO.get(key))
+                for key in ('classes', 'palette')
+            )
+            if (
+                not isinstance(classes, list | tuple)
+                # A tuple is one colour for all classes.
+                or not isinstance(colours, list)
+                or len(colours) >= len(classes)
+                or (classes, colours) in seen
+            ):
+                continue
+            seen.append((classes, colours))
+            said = '' if 'palette' in own else ', which the data set has'
+            yield new_finding(
+                f'the palette has {len(colours)} colours{said}, and there are '
+                f'{len(classes)} classes: drawing an object of class '
+                f'{classes[len(colours)]!r} or a later one ends with an '
+                'AssertionError',
+                path=(*section.path, 'metainfo'),
+                severity=Severity.ERROR if draws else Severity.WARNING,
+            )
+
+
 def _losses(subject: Subject) -> Iterator[ConfigNode]:
     for section in subject.below('model'):
         name = str(section.name)

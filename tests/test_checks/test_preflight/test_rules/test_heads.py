@@ -249,3 +249,34 @@ def test_what_a_loss_of_boxes_learns_in_the_host(decoded):
     # Of boxes it is never below 0.
     loss = float(sum(losses['loss_bbox']))
     assert (0 <= loss < 0.1) == decoded, loss
+
+
+COLOURS = [(9, 0, 0), (0, 9, 0)]
+
+
+@pytest.mark.parametrize(
+    ('metainfo', 'hook', 'severity'),
+    [
+        ({'palette': COLOURS}, {}, 'WARNING'),
+        ({'palette': COLOURS}, {'draw': True}, 'ERROR'),
+        ({'palette': [*COLOURS, (0, 0, 9)]}, {}, ''),
+        # One colour for all, and colours at random.
+        ({'palette': COLOURS[0]}, {}, ''),
+        ({'palette': 'random'}, {}, ''),
+        # Without one, that of COCO is used, which has 80.
+        ({}, {}, ''),
+        ({'classes': tuple(f'{i}' for i in range(81))}, {}, 'WARNING'),
+    ],
+)
+def test_colours_of_classes(metainfo, hook, severity):
+    changes = {
+        f'{split}_dataloader.dataset.metainfo': {
+            'classes': CLASSES,
+            **metainfo,
+        }
+        for split in ('train', 'val')
+    }
+    draw = {'type': 'DetVisualizationHook', **hook}
+    changes['default_hooks.visualization'] = draw
+    findings = lint(changes, 'HEAD008')
+    assert [f.severity.name for f in findings] == [severity][: len(severity)]
