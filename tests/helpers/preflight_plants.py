@@ -287,6 +287,28 @@ train_dataloader = dict(dataset=dict(metainfo=info))  # here
 val_dataloader = dict(dataset=dict(metainfo=info))
 test_dataloader = dict(dataset=dict(metainfo=info))
 
+== HEAD009 warning key=model.test_cfg.max_per_img argv=--batches=real
+from mmext.datasets import SHAPE_CLASSES, ShapesSpec, write_shapes_dataset
+from pathlib import Path
+root = 'FOLDER/data/'
+if not Path(root).exists():
+    spec = ShapesSpec(image_size=(64, 64), min_objects=2, empty_fraction=0)
+    write_shapes_dataset(root, spec, num_train=2, num_val=2)
+    del spec
+model = dict(bbox_head=dict(num_classes=6),
+             test_cfg=dict(max_per_img=1))  # here
+metainfo = dict(classes=SHAPE_CLASSES)
+del SHAPE_CLASSES, ShapesSpec, write_shapes_dataset, Path
+train_dataloader = dict(dataset=dict(
+    data_root=root, metainfo=metainfo, ann_file='annotations/train.json',
+    data_prefix=dict(img='img_dir/train/')))
+val_dataloader = dict(dataset=dict(
+    data_root=root, metainfo=metainfo, ann_file='annotations/val.json',
+    data_prefix=dict(img='img_dir/val/')))
+test_dataloader = val_dataloader
+val_evaluator = dict(ann_file=root + 'annotations/val.json')
+test_evaluator = val_evaluator
+
 == HOOK001 error key=custom_hooks
 custom_hooks = dict(type='EMAHook')  # here
 

@@ -123,6 +123,8 @@ class Miniature(Outcome):
     ran: list[str] = field(default_factory=list)
     # Of an epoch of the training whose last batch is kept; 0 if not known.
     samples: int = 0
+    # Of images of each split whose data are here.
+    objects: dict[str, list[int]] = field(default_factory=dict)
 
     @property
     def notes(self) -> list[str]:
@@ -209,6 +211,7 @@ class _Run:
         catch = self.result.catch_errors
         for split in SPLITS:
             self.loaders.build(split)
+            self.result.objects[split] = self.loaders.object_counts(split)
         if self.built is not None:
             self.least = fit_batch_size(self.built.model)
         loader = self.loaders.built.get('train')

@@ -55,6 +55,7 @@ from .report import (
 )
 from .rules.builds import build_findings
 from .rules.labels import label_findings, without_known
+from .rules.limits import object_findings
 from .rules.registry import catch_errors, lint_config, with_locations
 from .rules.steps import (
     dry_run_findings,
@@ -210,6 +211,7 @@ def check_config(
             first.notes += small.notes
             samples = small.samples
             first.failures += small.failures
+            findings += object_findings(Subject(cfg, file=name), small.objects)
         if labels:
             progress('looking at the labels')
             with catch_errors(findings, 'the check of the labels'):

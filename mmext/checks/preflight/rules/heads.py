@@ -414,49 +414,6 @@ def misspelt_metainfo(subject: Subject) -> Iterator[Finding]:
 
 
 @HEAD.rule(
-    'HEAD007',
-    symptoms=('selected index k out of range',),
-    title='more objects are asked for than the queries can give',
-    severity=Severity.ERROR,
-    remedy='set a smaller max_per_img in test_cfg of the model, or a larger '
-    'num_queries',
-    fix='set max_per_img to what there is',
-)
-def too_many_objects(subject: Subject) -> Iterator[Finding]:
-    """``topk`` of the heads of DETR, in the first validation."""
-    for section in subject.below('model'):
-        node = ConfigNode(
-            (*section.path, 'bbox_head'),
-            as_mapping(section.cfg.get('bbox_head')),
-            section.scope,
-        )
-        kind = subject.component(node)
-        method = getattr(kind, '_predict_by_feat_single', None)
-        test_cfg = as_mapping(section.cfg.get('test_cfg'))
-        most = test_cfg.get('max_per_img')
-        queries = section.cfg.get('num_queries')
-        classes = subject.setting(node, 'num_classes')
-        if getattr(
-            method, '__qualname__', ''
-        ) != 'DETRHead._predict_by_feat_single' or not all(
-            isinstance(number, int) for number in (most, queries, classes)
-        ):
-            continue
-        loss = as_mapping(subject.setting(node, 'loss_cls'))
-        sigmoid = loss.get('use_sigmoid', False)
-        given = queries * classes if sigmoid else queries
-        if most > given:
-            path = (*section.path, 'test_cfg', 'max_per_img')
-            times = f' times num_classes={classes}' if sigmoid else ''
-            yield new_finding(
-                f'max_per_img is {most}, and num_queries={queries}{times} '
-                f'gives {given}: topk ends the first validation',
-                path=path,
-                options=change(path, given),
-            )
-
-
-@HEAD.rule(
     'HEAD008',
     symptoms=('The length of palette should not be less than `num_classes`',),
     title='palette has fewer colours than there are classes',

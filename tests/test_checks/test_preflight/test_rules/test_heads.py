@@ -10,6 +10,9 @@ from mmengine.registry import DefaultScope
 from mmengine.structures import InstanceData
 from torch import nn
 
+from mmext.checks.preflight.rules.limits import object_findings
+from mmext.checks.preflight.rules.subject import Subject
+
 CLASSES = ('road', 'car', 'tree')
 
 
@@ -280,3 +283,30 @@ def test_colours_of_classes(metainfo, hook, severity):
     changes['default_hooks.visualization'] = draw
     findings = lint(changes, 'HEAD008')
     assert [f.severity.name for f in findings] == [severity][: len(severity)]
+
+
+@pytest.mark.parametrize(
+    ('model', 'counts', 'expected'),
+    [
+        ({'num_queries': 9}, {'train': [9, 3]}, []),
+        ({'num_queries': 9}, {'train': [10, 3]}, ['WARNING']),
+        # Fewer than 1 of 100 objects.
+        ({'num_queries': 9}, {'train': [10] + [3] * 40}, ['INFO']),
+        ({'test_cfg.max_per_img': 9}, {'train': [99], 'val': [9]}, []),
+        ({'test_cfg.rcnn.max_per_img': 9}, {'val': [12]}, ['WARNING']),
+        ({'test_cfg.max_per_img': -1}, {'val': [12]}, []),
+        # The other heads of CO-DETR do not predict.
+        (
+            {
+                'test_cfg.query_head.max_per_img': 20,
+                'test_cfg.bbox_head.max_per_img': 9,
+            },
+            {'val': [12]},
+            [],
+        ),
+    ],
+)
+def test_objects_of_images(model, counts, expected):
+    changes = {f'model.{key}': value for key, value in model.items()}
+    found = object_findings(Subject(changed(changes)), counts)
+    assert [finding.severity.name for finding in found] == expected
