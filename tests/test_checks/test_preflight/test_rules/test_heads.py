@@ -292,14 +292,20 @@ def test_colours_of_classes(metainfo, hook, severity):
         ({'num_queries': 9}, {'train': [10, 3]}, ['WARNING']),
         # Fewer than 1 of 100 objects.
         ({'num_queries': 9}, {'train': [10] + [3] * 40}, ['INFO']),
-        ({'test_cfg.max_per_img': 9}, {'train': [99], 'val': [9]}, []),
-        ({'test_cfg.rcnn.max_per_img': 9}, {'val': [12]}, ['WARNING']),
-        ({'test_cfg.max_per_img': -1}, {'val': [12]}, []),
+        ({'test_cfg': {'max_per_img': 9}}, {'train': [99], 'val': [9]}, []),
+        (
+            {'test_cfg': {'rcnn': {'max_per_img': 9}}},
+            {'val': [12]},
+            ['WARNING'],
+        ),
+        ({'test_cfg': {'max_per_img': -1}}, {'val': [12]}, []),
         # The other heads of CO-DETR do not predict.
         (
             {
-                'test_cfg.query_head.max_per_img': 20,
-                'test_cfg.bbox_head.max_per_img': 9,
+                'test_cfg': {
+                    'query_head': {'max_per_img': 20},
+                    'bbox_head': {'max_per_img': 9},
+                }
             },
             {'val': [12]},
             [],
