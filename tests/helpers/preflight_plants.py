@@ -572,6 +572,12 @@ model = dict(mistake='lazy')
 == DDP013 error base=planted names=planted.table
 model = dict(mistake='sparse tied')
 
+== DDP014 error key=custom_hooks[1] base=planted names=planted.stem \
+    also=OPT002
+model = dict(mistake='frozen stem')
+custom_hooks = [dict(type='EMAHook'), dict(  # here
+    type='mmengine.TrainableFrom', part='planted.stem', train=True, epoch=6)]
+
 == STEP001 error base=planted names=planted argv=--batches=normal,empty
 model = dict(mistake='crash')
 

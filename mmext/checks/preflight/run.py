@@ -64,6 +64,7 @@ from .rules.steps import (
     world_findings,
 )
 from .rules.subject import Subject
+from .rules.sync import hook_findings
 from .sandbox import CannotBuildError, quiet
 
 _STORE = Path('work_dirs/label_check.sqlite')
@@ -211,7 +212,11 @@ def check_config(
             first.notes += small.notes
             samples = small.samples
             first.failures += small.failures
-            findings += object_findings(Subject(cfg, file=name), small.objects)
+            subject = Subject(
+                cfg, file=name, environ=environ, world=world or None
+            )
+            findings += object_findings(subject, small.objects)
+            findings += hook_findings(subject, small.trainable, current)
         if labels:
             progress('looking at the labels')
             with catch_errors(findings, 'the check of the labels'):
