@@ -603,7 +603,10 @@ the cause before the training begins; `python tools/preflight.py CONFIG` (or
 `tools/validate_labels.py`, for labels) names the key, the file and the line.
 An error on a GPU often comes late, and names nothing: run the preflight, which
 runs on a CPU. `No module named 'mmcv._ext'` is of a Python in which mmext is
-not installed, or of a checkout that is only on the path. This page is made by
+not installed, or of a checkout that is only on the path. `= -1.000` in a row
+of COCO's metrics for one area (`area= small`) is right where the split has no
+object of that area, and `= 0.000` is usual in the first epochs of a training
+without pretrained weights. This page is made by
 `tools/preflight.py --list-rules clinic`.
 
 | what is printed | what it comes of | rule | what helps |

@@ -343,6 +343,7 @@ def runs_code(subject: Subject) -> Iterator[Finding]:
     symptoms=(
         'The model and loaded state dict do not match exactly',
         'list index out of range',
+        '= 0.000',
     ),
     title='no weight of a file fits',
     severity=Severity.ERROR,
@@ -575,6 +576,7 @@ def _what_fits(
 
 @CKPT.rule(
     'CKPT010',
+    symptoms=('= 0.000',),
     title='layers with random weights are never trained',
     severity=Severity.ERROR,
     remedy="load weights (init_cfg=dict(type='Pretrained', ...) of the "

@@ -246,6 +246,7 @@ def _datasets(subject: Subject, split: str) -> Iterator[tuple[Steps, Mapping]]:
 
 @HEAD.rule(
     'HEAD003',
+    symptoms=('list index out of range',),
     title='splits have different classes',
     severity=Severity.ERROR,
     remedy='give all splits the same metainfo.classes, in the same order',

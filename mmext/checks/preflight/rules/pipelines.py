@@ -444,6 +444,7 @@ def _two(value: Any) -> tuple[int, int] | None:
 
 @PIPE.rule(
     'PIPE008',
+    symptoms=('= 0.000',),
     title='pictures are brought to values that no weights are made for',
     severity=Severity.ERROR,
     remedy='normalize once, with mean and std of the range that pictures '

@@ -35,6 +35,7 @@ _JUDGED, _ROUNDED = 4, 1.6
 
 STEP001 = STEP.declare(
     'STEP001',
+    symptoms=('list index out of range',),
     title='a step ends with an error',
     severity=Severity.ERROR,
     remedy='correct the code that is named, or the values that it gets',
@@ -98,6 +99,7 @@ STEP009 = STEP.declare(
 )
 STEP010 = STEP.declare(
     'STEP010',
+    symptoms=('= 0.000',),
     title='strides of anchors or RoIs differ from the strides of their maps',
     severity=Severity.ERROR,
     remedy='set the strides to those of the maps, or give the part other '
