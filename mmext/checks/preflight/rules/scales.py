@@ -144,10 +144,8 @@ def _largest_size(
         if package_of(subject.component(node)) not in ('mmcv', 'mmdet'):
             return None
         if name in _RESIZE:
-            scales = cfg.get('scales', cfg.get('scale'))
-            if not _is_list(scales) or not _is_list(scales[0]):
-                scales = [scales]
-            if not all(map(_is_pair, scales)):
+            scales = _scales_of(cfg)
+            if not scales:
                 return None
             ratio = max(cfg.get('ratio_range') or (1.0,))
             size = tuple(ratio * max(map(side, scales)) for side in (max, min))
@@ -246,11 +244,9 @@ def _scales(
 
 def _resized(cfg: Mapping) -> list[tuple[float, float]] | None:
     """Scales that a step resizes images of each shape to."""
-    sizes = cfg.get('scales', cfg.get('scale'))
-    if not _is_list(sizes) or not _is_list(sizes[0]):
-        sizes = [sizes]
+    sizes = _scales_of(cfg)
     kind = str(cfg.get('resize_type', 'Resize')).rpartition('.')[2]
-    if kind != 'Resize' or not all(map(_is_pair, sizes)):
+    if kind != 'Resize' or not sizes:
         return None
     ratios, scales = cfg.get('ratio_range') or (1.0,), []
     for shape in _SHAPES:
@@ -275,13 +271,18 @@ def _union(
     ]
 
 
-def _is_list(value: Any) -> bool:
-    return isinstance(value, list | tuple) and bool(value)
+def _scales_of(cfg: Mapping) -> list[tuple[float, float]]:
+    """Scales of a step that resizes; empty if they are not all pairs."""
+    scales = cfg.get('scales', cfg.get('scale'))
+    if _is_pair(scales):
+        return [scales]
+    several = isinstance(scales, list | tuple) and all(map(_is_pair, scales))
+    return list(scales) if several else []
 
 
 def _is_pair(value: Any) -> bool:
     return (
-        _is_list(value)
+        isinstance(value, list | tuple)
         and len(value) == 2
         and all(isinstance(side, int | float) for side in value)
     )
