@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from helpers.corpus_bases import names_of_authors
 from helpers.lint_findings import lint
 from mmdet.models import ResNet, SwinTransformer
 from mmengine.model import BaseModule
@@ -151,14 +152,6 @@ def test_a_backbone_that_converts_weights(detector, tmp_path):
     assert lint(pretrained(file), 'CKPT', model=detector) == []
 
 
-# Names of Swin's authors, by those of MMDetection.
-AUTHORS = {
-    'stages.': 'layers.',
-    'attn.w_msa.': 'attn.',
-    'ffn.layers.0.0.': 'mlp.fc1.',
-    'ffn.layers.1.': 'mlp.fc2.',
-    'patch_embed.projection': 'patch_embed.proj',
-}
 KEY = 'model.backbone.convert_weights'
 
 
@@ -184,10 +177,10 @@ def test_weights_that_swin_converts(
     model = nn.Module()
     model.backbone = SwinTransformer(**swin)
     state = model.state_dict()
-    if form != 'mmdet':
+    if form == 'bare':
         state = model.backbone.state_dict()
-    for ours, theirs in AUTHORS.items() if form == 'authors' else ():
-        state = {k.replace(ours, theirs): v for k, v in state.items()}
+    elif form == 'authors':
+        state = names_of_authors(model.backbone)
     file = str(tmp_path / 'swin.pth')
     torch.save({'model': state}, file)
     weights = {
