@@ -1,8 +1,8 @@
 """Hooks that change which parameters are trained, when DDP has the model.
 
-A runner wraps the model before any hook is called. What hooks do in a smoke
-run is seen; of later epochs and iterations, hooks whose code names the
-freezing of parameters are called again with other counts of the loop.
+A runner wraps the model before it calls any hook. Hooks whose code names the
+freezing of parameters are watched in the smoke run, and called again after it
+with the counts of later epochs or iterations.
 """
 
 import re
@@ -24,10 +24,11 @@ _MAX_EPOCHS = 1000
 
 
 class TrainableChange(NamedTuple):
-    """What a hook has done to ``requires_grad`` of parameters.
+    """A change of ``requires_grad`` by a hook.
 
-    ``path`` is the hook's in the config, ``when`` the method and the count
-    of the loop in words.
+    ``path`` is the location of the hook in the config, ``when`` the method
+    and the count of the loop in words. ``unfrozen`` has no parameter that
+    was trained when DDP got the model.
     """
 
     path: Steps
@@ -43,12 +44,14 @@ class TrainableWatch:
     def __init__(self) -> None:
         self.changes: list[TrainableChange] = []
         self._watched: list[tuple[Hook, Steps]] = []
+        # Parameters that DDP has, and whether it averages their gradients.
+        self._wrapped: dict[str, bool] = {}
 
     def add(self, hook: Hook, path: Steps) -> None:
         """Watch a hook, if its code names the freezing of parameters."""
         if any(map(_FREEZES.search, sources(type(hook)) or ())):
             self._watched.append((hook, path))
-            for name in self._own(hook, _METHODS):
+            for name in self._overridden(hook, _METHODS):
                 method = getattr(hook, name)
                 setattr(hook, name, self._watching(hook, path, name, method))
 
@@ -65,7 +68,7 @@ class TrainableWatch:
                 if any(change.path == path for change in self.changes):
                     break
                 setattr(loop, '_epoch' if by_epoch else '_iter', count)
-                for name in self._own(hook, names):
+                for name in self._overridden(hook, names):
                     more = {} if by_epoch else {'batch_idx': count}
                     with ErrorCatcher(failed.append):
                         getattr(hook, name)(runner, **more)
@@ -76,7 +79,7 @@ class TrainableWatch:
         )
         return list(dict.fromkeys(texts))
 
-    def _own(self, hook: Hook, names: tuple[str, ...]) -> Iterator[str]:
+    def _overridden(self, hook: Hook, names: tuple[str, ...]) -> Iterator[str]:
         """Methods that a hook overrides."""
         for name in names:
             if getattr(type(hook), name, None) is not getattr(Hook, name):
@@ -97,13 +100,17 @@ class TrainableWatch:
 
         def watching(runner: Runner, *args: Any, **named: Any) -> Any:
             before = _trainable(runner)
+            self._wrapped = self._wrapped or before
             result = method(runner, *args, **named)
             after = _trainable(runner)
-            frozen, unfrozen = (
-                tuple(n for n in one if one[n] and not other.get(n, True))
-                for one, other in ((before, after), (after, before))
+            frozen = tuple(n for n in after if before.get(n, False) > after[n])
+            unfrozen = tuple(
+                n
+                for n in after
+                if before.get(n, True) < after[n] and not self._wrapped.get(n)
             )
-            if frozen or unfrozen:
+            seen = [(c.path, c.frozen, c.unfrozen) for c in self.changes]
+            if (frozen or unfrozen) and (path, frozen, unfrozen) not in seen:
                 at = ''
                 if name in _BY_EPOCH:
                     at = f' of epoch {runner.epoch + 1}'

@@ -34,7 +34,7 @@ def object_findings(
         if counts.get('test') != counts.get('val'):
             splits.append('test')
         if path[-1] in _QUERIES:
-            # Each object is matched with a query of its own.
+            # A query is matched with at most one object.
             splits.insert(0, 'train')
         texts, lost = [], 0.0
         for split in splits:
