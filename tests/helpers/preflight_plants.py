@@ -432,7 +432,7 @@ train_dataloader = dict(dataset=dict(pipeline=[
 
 == PIPE009 error key=val_dataloader.dataset.pipeline
 val_dataloader = dict(dataset=dict(pipeline=[  # here
-    dict(type='Resize', scale=(64, 64)), dict(type='PackDetInputs')]))
+    dict(type='Resize', scale=(1333, 800)), dict(type='PackDetInputs')]))
 
 == PIPE005 error key=train_dataloader.dataset.pipeline[0] base=segmentor \
     at=ade20k_semantic.py:LoadImageFromFile
@@ -442,7 +442,8 @@ model = dict(backbone=dict(in_channels=4),
 == PIPE006 warning key=model.data_preprocessor.size base=segmentor
 model = dict(data_preprocessor=dict(size=(256, 512)))  # here
 
-== PIPE007 error key=val_dataloader.dataset.pipeline base=queries
+== PIPE007 error key=val_dataloader.dataset.pipeline base=queries \
+    also=PIPE010
 val_dataloader = dict(dataset=dict(pipeline=[  # here
     dict(type='LoadImageFromFile'),
     dict(type='Resize', scale=(24, 24), keep_ratio=True),
