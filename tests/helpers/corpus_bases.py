@@ -14,6 +14,7 @@ import mmdet
 import mmseg
 import numpy as np
 import torch
+from mmdet.models import SwinTransformer
 
 import mmext
 from mmext.datasets import SHAPE_CLASSES, ShapesSpec, write_shapes_dataset
@@ -376,6 +377,23 @@ def _write_other_forms(data: Path) -> None:
     for note in content['annotations']:
         del note['segmentation']
     train.with_name('boxes.json').write_text(json.dumps(content))
+    kept_back = json.loads(train.with_name('val.json').read_bytes())
+    del kept_back['annotations']
+    train.with_name('unlabelled.json').write_text(json.dumps(kept_back))
+
+
+def names_of_authors(swin: SwinTransformer) -> dict[str, torch.Tensor]:
+    """Weights of MMDetection's Swin by the names that its authors give."""
+    state = swin.state_dict()
+    for ours, theirs in (
+        ('stages.', 'layers.'),
+        ('attn.w_msa.', 'attn.'),
+        ('ffn.layers.0.0.', 'mlp.fc1.'),
+        ('ffn.layers.1.', 'mlp.fc2.'),
+        ('patch_embed.projection', 'patch_embed.proj'),
+    ):
+        state = {k.replace(ours, theirs): v for k, v in state.items()}
+    return state
 
 
 def write_data(folder: Path) -> Path:
@@ -399,6 +417,13 @@ def write_data(folder: Path) -> Path:
     torch.save(weights, data / 'backbone.pth')
     detector = {f'backbone.{key}': value for key, value in weights.items()}
     torch.save({'state_dict': detector}, data / 'detector.pth')
+    swin = SwinTransformer(
+        embed_dims=8,
+        depths=[1, 1, 2, 1],
+        num_heads=[1, 2, 4, 8],
+        window_size=4,
+    )
+    torch.save({'model': names_of_authors(swin)}, data / 'swin.pth')
     return data
 
 

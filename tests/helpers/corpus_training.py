@@ -316,6 +316,86 @@ old, new = [
 train_dataloader = dict(dataset=dict(
     _delete_=True, type='ConcatDataset', datasets=[old, new]))
 --
+
+== strides_of_anchors_alone cascade open-mmlab/mmdetection#11703
+~ STEP010.*rpn_head.prior_generator.*stride 2 where map 0 has 4
+model = dict(rpn_head=dict(anchor_generator=dict(
+    scales=[2, 4, 8], strides=[2, 4, 8, 16, 32])))
+--
+model = dict(rpn_head=dict(anchor_generator=dict(
+    scales=[2, 4, 8], strides=[4, 8, 16, 32, 64])))
+
+== more_objects_than_are_kept mask open-mmlab/mmdetection#8522
+~ HEAD009.*max_per_img is 2.*val_dataloader
+model = dict(test_cfg=dict(rcnn=dict(max_per_img=2)))
+--
+model = dict(test_cfg=dict(rcnn=dict(max_per_img=20)))
+
+== more_objects_than_queries dino facebookresearch/detr#570
+~ HEAD009.*num_queries.*is 2.*train_dataloader
+model = dict(num_queries=2, test_cfg=dict(max_per_img=12))
+--
+model = dict(num_queries=20, test_cfg=dict(max_per_img=12))
+
+== larger_in_the_test faster open-mmlab/mmdetection#5094
+~ PIPE010.*val_dataloader.*3.75 times larger
+test_pipeline = [
+    dict(type='LoadImageFromFile'),
+    dict(type='Resize', scale=(240, 240), keep_ratio=True),
+    dict(type='LoadAnnotations', with_bbox=True),
+    dict(type='PackDetInputs',
+         meta_keys=('img_id', 'img_path', 'ori_shape', 'img_shape',
+                    'scale_factor')),
+]
+val_dataloader = dict(dataset=dict(pipeline=test_pipeline))
+test_dataloader = val_dataloader
+--
+test_pipeline = [
+    dict(type='LoadImageFromFile'),
+    dict(type='Resize', scale=(64, 64), keep_ratio=True),
+    dict(type='LoadAnnotations', with_bbox=True),
+    dict(type='PackDetInputs',
+         meta_keys=('img_id', 'img_path', 'ori_shape', 'img_shape',
+                    'scale_factor')),
+]
+val_dataloader = dict(dataset=dict(pipeline=test_pipeline))
+test_dataloader = val_dataloader
+
+== colours_of_twenty_classes retina open-mmlab/mmdetection#11457
+~ HEAD008.*3 colours.*6 classes
+metainfo = dict(palette=[(9, 0, 0), (0, 9, 0), (0, 0, 9)])
+train_dataloader = dict(dataset=dict(metainfo=metainfo))
+val_dataloader = dict(dataset=dict(metainfo=metainfo))
+test_dataloader = dict(dataset=dict(metainfo=metainfo))
+default_hooks = dict(visualization=dict(draw=True, interval=1))
+--
+metainfo = dict(palette='random')
+train_dataloader = dict(dataset=dict(metainfo=metainfo))
+val_dataloader = dict(dataset=dict(metainfo=metainfo))
+test_dataloader = dict(dataset=dict(metainfo=metainfo))
+default_hooks = dict(visualization=dict(draw=True, interval=1))
+
+== labels_of_the_test_kept_back retina open-mmlab/mmdetection#3327
+~ EVAL003.*unlabelled.json.*no annotations
+test_dataloader = dict(dataset=dict(ann_file='annotations/unlabelled.json'))
+test_evaluator = dict(ann_file='DATA/annotations/unlabelled.json')
+--
+test_dataloader = dict(dataset=dict(ann_file='annotations/unlabelled.json'))
+test_evaluator = dict(ann_file='DATA/annotations/unlabelled.json',
+                      format_only=True, outfile_prefix='predicted')
+
+== names_of_swins_authors mask open-mmlab/mmdetection#6960
+~ CKPT009.*list index out of range.*convert_weights=True
+swin = dict(_delete_=True, type='SwinTransformer', embed_dims=8,
+            depths=[1, 1, 2, 1], num_heads=[1, 2, 4, 8], window_size=4,
+            init_cfg=dict(type='Pretrained', checkpoint='DATA/swin.pth'))
+model = dict(backbone=swin, neck=dict(in_channels=[8, 16, 32, 64]))
+--
+swin = dict(_delete_=True, type='SwinTransformer', embed_dims=8,
+            depths=[1, 1, 2, 1], num_heads=[1, 2, 4, 8], window_size=4,
+            convert_weights=True,
+            init_cfg=dict(type='Pretrained', checkpoint='DATA/swin.pth'))
+model = dict(backbone=swin, neck=dict(in_channels=[8, 16, 32, 64]))
 """
 
 CASES = parse_cases(_TEXT)

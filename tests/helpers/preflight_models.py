@@ -5,9 +5,11 @@ from typing import Any
 import torch
 from mmdet.models import RetinaNet
 from mmdet.registry import MODELS
+from mmengine.hooks import Hook
 from mmengine.model import BaseModel
 from mmengine.optim import DefaultOptimWrapperConstructor, OptimWrapper
-from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS
+from mmengine.registry import HOOKS, OPTIM_WRAPPER_CONSTRUCTORS
+from mmengine.runner import Runner
 from torch import Tensor, distributed, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -258,6 +260,32 @@ class Untold(int):
     def __bool__(self) -> bool:
         """Raises."""
         raise RuntimeError('ask something else')
+
+
+@HOOKS.register_module()
+class TrainableFrom(Hook):
+    """Sets whether a part is trained, from an epoch or an iteration on."""
+
+    def __init__(self, part: str, train: bool, **begin: int) -> None:
+        self.part, self.train = part, train
+        self.begin = begin.get('epoch', begin.get('iter', 0))
+        self.by_epoch = 'iter' not in begin
+
+    def before_train_epoch(self, runner: Runner) -> None:
+        """Look at the epoch."""
+        if self.by_epoch and runner.epoch == self.begin:
+            self._set(runner)
+
+    def before_train_iter(
+        self, runner: Runner, batch_idx: int, data_batch: Any = None
+    ) -> None:
+        """Look at the iteration."""
+        if not self.by_epoch and runner.iter == self.begin:
+            self._set(runner)
+
+    def _set(self, runner: Runner) -> None:
+        part = runner.model.get_submodule(self.part)
+        part.requires_grad_(self.train)
 
 
 class BackboneOnlyConstructor(DefaultOptimWrapperConstructor):

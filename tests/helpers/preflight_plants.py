@@ -280,6 +280,35 @@ val_dataloader = dict(dataset=dict(metainfo=metainfo))
 == HEAD007 error key=model.test_cfg.max_per_img base=queries
 model = dict(test_cfg=dict(max_per_img=1601))  # here
 
+== HEAD008 warning key=train_dataloader.dataset.metainfo
+model = dict(bbox_head=dict(num_classes=2))
+info = dict(classes=('cat', 'dog'), palette=[(9, 0, 0)])
+train_dataloader = dict(dataset=dict(metainfo=info))  # here
+val_dataloader = dict(dataset=dict(metainfo=info))
+test_dataloader = dict(dataset=dict(metainfo=info))
+
+== HEAD009 warning key=model.test_cfg.max_per_img argv=--batches=real
+from mmext.datasets import SHAPE_CLASSES, ShapesSpec, write_shapes_dataset
+from pathlib import Path
+root = 'FOLDER/data/'
+if not Path(root).exists():
+    spec = ShapesSpec(image_size=(64, 64), min_objects=2, empty_fraction=0)
+    write_shapes_dataset(root, spec, num_train=2, num_val=2)
+    del spec
+model = dict(bbox_head=dict(num_classes=6),
+             test_cfg=dict(max_per_img=1))  # here
+metainfo = dict(classes=SHAPE_CLASSES)
+del SHAPE_CLASSES, ShapesSpec, write_shapes_dataset, Path
+train_dataloader = dict(dataset=dict(
+    data_root=root, metainfo=metainfo, ann_file='annotations/train.json',
+    data_prefix=dict(img='img_dir/train/')))
+val_dataloader = dict(dataset=dict(
+    data_root=root, metainfo=metainfo, ann_file='annotations/val.json',
+    data_prefix=dict(img='img_dir/val/')))
+test_dataloader = val_dataloader
+val_evaluator = dict(ann_file=root + 'annotations/val.json')
+test_evaluator = val_evaluator
+
 == HOOK001 error key=custom_hooks
 custom_hooks = dict(type='EMAHook')  # here
 
@@ -403,7 +432,7 @@ train_dataloader = dict(dataset=dict(pipeline=[
 
 == PIPE009 error key=val_dataloader.dataset.pipeline
 val_dataloader = dict(dataset=dict(pipeline=[  # here
-    dict(type='Resize', scale=(64, 64)), dict(type='PackDetInputs')]))
+    dict(type='Resize', scale=(1333, 800)), dict(type='PackDetInputs')]))
 
 == PIPE005 error key=train_dataloader.dataset.pipeline[0] base=segmentor \
     at=ade20k_semantic.py:LoadImageFromFile
@@ -413,7 +442,8 @@ model = dict(backbone=dict(in_channels=4),
 == PIPE006 warning key=model.data_preprocessor.size base=segmentor
 model = dict(data_preprocessor=dict(size=(256, 512)))  # here
 
-== PIPE007 error key=val_dataloader.dataset.pipeline base=queries
+== PIPE007 error key=val_dataloader.dataset.pipeline base=queries \
+    also=PIPE010
 val_dataloader = dict(dataset=dict(pipeline=[  # here
     dict(type='LoadImageFromFile'),
     dict(type='Resize', scale=(24, 24), keep_ratio=True),
@@ -423,6 +453,13 @@ val_dataloader = dict(dataset=dict(pipeline=[  # here
 == PIPE008 warning key=model.data_preprocessor.mean
 mean, std = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 model = dict(data_preprocessor=dict(mean=mean, std=std))  # here
+
+== PIPE010 warning key=val_dataloader.dataset.pipeline
+val_dataloader = dict(dataset=dict(pipeline=[  # here
+    dict(type='LoadImageFromFile'),
+    dict(type='Resize', scale=(320, 200), keep_ratio=True),
+    dict(type='LoadAnnotations', with_bbox=True),
+    dict(type='PackDetInputs')]))
 
 == SCHED001 error key=param_scheduler[0].by_epoch base=segmentor
 param_scheduler = [dict(type='PolyLR', by_epoch=True)]  # here
@@ -536,6 +573,12 @@ model = dict(mistake='lazy')
 == DDP013 error base=planted names=planted.table
 model = dict(mistake='sparse tied')
 
+== DDP014 error key=custom_hooks[1] base=planted names=planted.stem \
+    also=OPT002
+model = dict(mistake='frozen stem')
+custom_hooks = [dict(type='EMAHook'), dict(  # here
+    type='mmengine.TrainableFrom', part='planted.stem', train=True, epoch=6)]
+
 == STEP001 error base=planted names=planted argv=--batches=normal,empty
 model = dict(mistake='crash')
 
@@ -562,6 +605,11 @@ model = dict(mistake='memory')
 
 == STEP009 warning base=planted
 model = dict(mistake='outside')
+
+== STEP010 error key=model.bbox_head.anchor_generator.strides \
+    names=bbox_head
+model = dict(bbox_head=dict(anchor_generator=dict(
+    strides=[4, 8, 16, 32, 64])))  # here
 
 == GPU001 error base=planted argv=--rehearse
 model = dict(mistake='on the host')

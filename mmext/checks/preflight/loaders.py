@@ -44,6 +44,8 @@ MANY = 1_000_000
 # for; pictures of a validation, unless its batches are larger; those of a
 # batch that are named.
 _FEW, _ASKED, _VALIDATED, _NAMED = 64, 200, 4, 4
+# Images of a data set whose objects are counted.
+_COUNTED = 5000
 # What says nothing of the config's parts.
 _NO_FILE = (FileNotFoundError, NotADirectoryError)
 # PyTorch says so of a CPU.
@@ -226,6 +228,31 @@ class Loaders:
             getattr(part, 'is_made_up', False) for part in walk_datasets(made)
         )
         return made, made_up
+
+    def object_counts(self, split: str) -> list[int]:
+        """Objects of the images of a split, of at most ``_COUNTED`` images.
+
+        Crowds are no objects. Empty if the data are not here, or have no
+        list of objects.
+        """
+        counts = []
+        loader = self.built.get(split)
+        for part in (
+            walk_datasets(loader.dataset) if split in self.known else ()
+        ):
+            if not isinstance(part, BaseDataset):
+                continue
+            for index in range(0, len(part), len(part) // _COUNTED + 1):
+                objects = part.get_data_info(index).get('instances')
+                if isinstance(objects, list):
+                    crowds = [
+                        item
+                        for item in objects
+                        if isinstance(item, Mapping)
+                        and item.get('ignore_flag')
+                    ]
+                    counts.append(len(objects) - len(crowds))
+        return counts
 
     def choose(self, split: str) -> list[list[int]]:
         """Samples of the batches that a run gets of the data of a split.

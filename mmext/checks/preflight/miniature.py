@@ -76,6 +76,7 @@ from .sandbox import (
 )
 from .smoke_budget import Budget
 from .smoke_config import CLIENTS, smoke_config
+from .trainable import TrainableChange, TrainableWatch
 
 # Sections whose parts look at pictures, and at predictions.
 _SEES_DATA = ('model', 'evaluator', 'dataloader')
@@ -123,6 +124,10 @@ class Miniature(Outcome):
     ran: list[str] = field(default_factory=list)
     # Of an epoch of the training whose last batch is kept; 0 if not known.
     samples: int = 0
+    # Of images of each split whose data are here.
+    objects: dict[str, list[int]] = field(default_factory=dict)
+    # Hooks that have frozen or unfrozen parameters.
+    trainable: list[TrainableChange] = field(default_factory=list)
 
     @property
     def notes(self) -> list[str]:
@@ -196,6 +201,7 @@ class _Run:
     # in which section, and with which pictures.
     runner: Runner | None = None
     hooks: dict[int, Steps] = field(default_factory=dict)
+    watch: TrainableWatch = field(default_factory=TrainableWatch)
     stage: str = 'be built'
     section: Steps = ()
     pictures: str = ''
@@ -209,6 +215,7 @@ class _Run:
         catch = self.result.catch_errors
         for split in SPLITS:
             self.loaders.build(split)
+            self.result.objects[split] = self.loaders.object_counts(split)
         if self.built is not None:
             self.least = fit_batch_size(self.built.model)
         loader = self.loaders.built.get('train')
@@ -363,7 +370,7 @@ class _Run:
         """Run; whether a part has failed that can be left out."""
         before, failed = len(self.result.asked), []
         self.runner, self.hooks, self.section = None, {}, ()
-        self.batches = {}
+        self.batches, self.watch = {}, TrainableWatch()
         self.stage, self.result.ran, self.pictures = 'be built', [], ''
         with ErrorCatcher(failed.append), closing(self.budget):
             self._run()
@@ -519,6 +526,10 @@ class _Run:
         if runner._train_dataloader is not None:
             with suppress(_Done):
                 runner.train()
+            if isinstance(
+                runner.train_loop, EpochBasedTrainLoop | IterBasedTrainLoop
+            ):
+                self._follow_hooks(runner)
         saved = sorted(self.folder.rglob('*.pth'), key=os.path.getmtime)
         if saved and 'train' in self.result.ran:
             self.stage = 'be loaded again'
@@ -528,6 +539,17 @@ class _Run:
         if runner._test_dataloader is not None and not is_same:
             with suppress(_Done):
                 runner.test()
+
+    def _follow_hooks(self, runner: Runner) -> None:
+        """Let hooks that freeze parameters do so, as late as they would."""
+        loop, train_cfg = runner.train_loop, self.cfg.get('train_cfg') or {}
+        by_epoch = isinstance(loop, EpochBasedTrainLoop)
+        end = train_cfg.get('max_epochs' if by_epoch else 'max_iters')
+        if isinstance(end, int) and 'train' in self.result.ran:
+            counts = loop._epoch, loop._iter
+            self.result.not_done += self.watch.replay(runner, end, by_epoch)
+            loop._epoch, loop._iter = counts
+        self.result.trainable = self.watch.changes
 
     def _class_of(self, kind: type[Runner], cfg: Config) -> type[Runner]:
         """The runner's class; it stays on the CPU, and notes its hooks."""
@@ -568,6 +590,7 @@ class _Run:
             for part in self._hooks:
                 if id(part) not in before:
                     run.hooks[id(part)] = path
+                    run.watch.add(part, path)
             run.section = ()
 
         methods = {

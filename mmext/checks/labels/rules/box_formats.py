@@ -378,6 +378,7 @@ class _Judge:
 
 @DET.rule(
     'DET013',
+    symptoms=('= 0.000',),
     title='boxes in another format than the annotation file has',
     remedy='convert the boxes, then check again',
     scope='split',
@@ -442,6 +443,7 @@ def _other_format(totals: SplitTotals, expected: Expectations) -> Findings:
 
 @DET.rule(
     'DET014',
+    symptoms=('= 0.000',),
     title='class indices or category ids off by a constant',
     remedy='add the constant to all of them, then check again',
     scope='split',

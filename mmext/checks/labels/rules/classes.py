@@ -82,6 +82,7 @@ def _absent_in_training(totals: Totals, expected: Expected) -> Findings:
 
 @CLS.rule(
     'CLS002',
+    symptoms=('= -1.000',),
     title='class that no sample of the evaluation has',
     severity=Severity.WARNING,
     remedy='its metric is NaN or left out of the mean; evaluate on more '
@@ -129,6 +130,7 @@ def _only_evaluated(totals: Totals, expected: Expected) -> Findings:
     'CLS005',
     symptoms=(
         'num_samples should be a positive integer value, but got num_samples=',
+        '= -1.000',
     ),
     title='split without any label',
     remedy='nothing can be learned; see whether the class names of the data '

@@ -152,7 +152,7 @@ COCO.rule(
 
 @COCO.rule(
     'COCO007',
-    symptoms=('= -1.000', '= 0.000'),
+    symptoms=('= -1.000', '= 0.000', 'list index out of range'),
     title='class of the config that the file does not have',
     remedy='metainfo.classes must hold the names of the file, letter by '
     'letter; a class that is not found gets no objects',

@@ -17,6 +17,7 @@ from ...config import (
     FLAG,
     RightLocations,
     RunnerKind,
+    join_key,
     walk_dicts,
 )
 from ...ddp import (
@@ -33,6 +34,7 @@ from ...ddp import (
 )
 from ...findings import ErrorCatcher, frames_of
 from ..causes import read_settings
+from ..sandbox import part_at
 from .crashes import Crash, explain_crash, modules_of_error
 from .step import StepRecord, StepRun, own_backward
 
@@ -101,6 +103,23 @@ class ConfigOptions:
         if setting == FLAG and self.locations.reads_flag and not in_wrapper:
             return FLAG
         return f'{wrapper}.{setting}'
+
+    def key_of_strides(self, part: str) -> str:
+        """Where the strides of a part of the model are set, or the part."""
+        path: list[Any] = ['model']
+        for name in part.split('.'):
+            step = int(name) if name.isdecimal() else name
+            if part_at(self._top, (*path, step)) is not None:
+                path.append(step)
+            elif not name.isdecimal():
+                # Parts of a list may have one dict in common.
+                break
+        section = part_at(self._top, path)
+        for where, node in walk_dicts(section, tuple(path)):
+            for key in node:
+                if str(key).endswith('strides'):
+                    return join_key((*where, key))
+        return join_key(path)
 
     def settings(self, wanted: SyncSettings) -> dict[str, Any]:
         """Smallest change that gives DDP other settings, as keys and values.

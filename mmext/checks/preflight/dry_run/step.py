@@ -28,6 +28,7 @@ from ...ddp import (
     run_training_forward,
 )
 from ...findings import ErrorCatcher
+from .strides import StridedMaps, watch_strides
 
 _FOREIGN = (
     'the optimizer has them, and the model does not, so DDP does not average '
@@ -88,6 +89,10 @@ class StepRecord:
     # Trainable parameters that are in no optimizer, after the step; none
     # without an optimizer.
     idle: frozenset[str] = frozenset()
+    # Height and width of the batch of images, if it is one tensor, and the
+    # maps of parts that have strides for them.
+    image_size: tuple[int, int] | None = None
+    maps: tuple[StridedMaps, ...] = ()
 
 
 class StepRun:
@@ -120,9 +125,12 @@ class StepRun:
         with (
             name_stale_graphs(self._model, batch),
             find_outsiders(self._model, groups, batch) as outsiders,
+            watch_strides(self._model) as maps,
         ):
             record = self._run(batch, kind, number)
-        return dataclasses.replace(record, outsiders=tuple(outsiders))
+        return dataclasses.replace(
+            record, outsiders=tuple(outsiders), maps=tuple(dict.fromkeys(maps))
+        )
 
     def _run(self, batch: Any, kind: str, number: int) -> StepRecord:
         model, self.phase = self._model, 'data_preprocessor'
@@ -132,6 +140,7 @@ class StepRun:
         # Tensors with a graph, which have no copy, stay themselves.
         held = {id(t): t for t in all_tensors(batch) if t.grad_fn is not None}
         data = model.data_preprocessor(copy.deepcopy(batch, held), True)
+        images = data.get('inputs') if isinstance(data, Mapping) else None
         state = get_rng_state()
 
         def forward() -> Any:
@@ -192,6 +201,9 @@ class StepRun:
                 and parameter.requires_grad
                 and id(parameter) not in held
             ),
+            image_size=tuple(images.shape[-2:])
+            if isinstance(images, Tensor)
+            else None,
         )
 
     def _look(self, outputs: Any, loss: Tensor) -> None:

@@ -8,8 +8,10 @@ from . import evaluators as evaluators
 from . import heads as heads
 from . import ignored as ignored
 from . import keys as keys
+from . import limits as limits
 from . import loops as loops
 from . import pipelines as pipelines
+from . import scales as scales
 from . import schedules as schedules
 
 __all__ = []

@@ -5,11 +5,13 @@ import re
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlparse
 
 import torch
+from mmengine.config import Config
 from mmengine.model import BaseModule
+from mmengine.registry import MODELS, DefaultScope
 from mmengine.runner.checkpoint import CheckpointLoader
 from torch import nn
 
@@ -21,11 +23,13 @@ from ....utils.safe_load import (
     is_trusted,
     load_torch,
 )
-from ...config import DELETE, ConfigNode, join_key, walk_dicts
-from ...findings import Finding, Severity
+from ...config import DELETE, ConfigNode, copy_tree, join_key, walk_dicts
+from ...findings import ErrorCatcher, Finding, Severity
+from ..sandbox import no_network, seeded
 from .registry import CKPT, count_of, new_finding
 from .subject import (
     Subject,
+    arguments_of,
     as_mapping,
     base_names,
     change,
@@ -38,6 +42,7 @@ _SCHEME = re.compile(r'([A-Za-z][\w+.-]*)://')
 _MAX_NAMES = 5
 _WEB = ('http', 'https')
 _HEAD_BYTES = 512
+_MAX_TEXT = 200
 # What begins files of PyTorch: a zip archive, a pickle, an old tar.
 _ZIP = b'PK\x03\x04'
 _PICKLE = b'\x80'
@@ -67,7 +72,11 @@ def _named(subject: Subject) -> Iterator[tuple[tuple, Any]]:
     if 'load_from' in top:
         yield ('load_from',), top['load_from']
     for section in subject.below('model'):
-        if kind_of(section.cfg) == 'Pretrained':
+        # Backbones that load weights in their own way need no type.
+        own = section.name == 'init_cfg' and 'type' not in section.cfg
+        if kind_of(section.cfg) == 'Pretrained' or (
+            own and 'checkpoint' in section.cfg
+        ):
             path = (*section.path, 'checkpoint')
             yield path, section.cfg.get('checkpoint')
         elif isinstance(section.cfg.get('pretrained'), str):
@@ -331,7 +340,11 @@ def runs_code(subject: Subject) -> Iterator[Finding]:
 
 @CKPT.rule(
     'CKPT009',
-    symptoms=('The model and loaded state dict do not match exactly',),
+    symptoms=(
+        'The model and loaded state dict do not match exactly',
+        'list index out of range',
+        '= 0.000',
+    ),
     title='no weight of a file fits',
     severity=Severity.ERROR,
     remedy='name weights of this model: the training would begin from random '
@@ -351,6 +364,121 @@ def nothing_fits(subject: Subject) -> Iterator[Finding]:
             path=path,
             **_what_fits(subject, path, value, shapes, module),
         )
+    yield from _own_loading(subject)
+
+
+def _own_loading(subject: Subject) -> Iterator[Finding]:
+    """Weights that a backbone changes before it loads them, as it does."""
+    for path, value, file in (
+        () if subject.model is None else _checkpoints(subject)
+    ):
+        if path == ('load_from',) or (
+            foreign_names(file) and not is_trusted()
+        ):
+            continue
+        at = path[: -2 if path[-1] == 'checkpoint' else -1]
+        part = as_mapping(subject.at(at))
+        if path == ('model', 'pretrained'):
+            # MMSegmentation gives it to the backbone.
+            at = ('model', 'backbone')
+            part = {**as_mapping(part.get('backbone')), 'pretrained': value}
+        node = next((n for n in subject.below(*at) if n.path == at), None)
+        kind = node and subject.component(node)
+        own = getattr(kind, 'init_weights', None)
+        if own is None or (
+            own is BaseModule.init_weights and path[-1] == 'checkpoint'
+        ):
+            continue
+        loading = _try_loading(part, node.scope)
+        if loading is None or (loading.num and not loading.error):
+            continue
+        what = 'no weight has name and shape of one of the backbone'
+        if loading.error:
+            what = f'it ends with {loading.error}'
+        better: dict[str, Any] = {}
+        if loading.is_dropped:
+            what = 'it drops pretrained, so that nothing is loaded'
+            init = {'type': 'Pretrained', 'checkpoint': value}
+            better = {
+                'remedy': f'set {join_key(at)}.init_cfg={init} in place of it',
+                'options': {
+                    **change(path, DELETE),
+                    **change((*at, 'init_cfg'), init),
+                },
+            }
+        elif 'convert_weights' in arguments_of(kind):
+            # Names of its authors, or those of the host packages.
+            other = not part.get('convert_weights', False)
+            changed = {**part, 'convert_weights': other}
+            loading = _try_loading(changed, node.scope)
+            if loading and loading.is_whole and not loading.error:
+                key = (*at, 'convert_weights')
+                better = {
+                    'remedy': f'set {join_key(key)}={other}: all weights of '
+                    'the file fit then',
+                    'options': change(key, other),
+                }
+        yield new_finding(
+            f'{kind.__name__} loads {value} by its init_weights, and {what}',
+            path=path,
+            **better,
+        )
+
+
+class _Loading(NamedTuple):
+    """What a part does with its weights.
+
+    Attributes:
+        num: Weights that have name and shape of one of the part.
+        is_whole: Whether no other weight of the part lacks but those of
+            norms of its outputs, which a classifier does not have.
+        is_dropped: Whether the part has forgotten the name of the file.
+        error: Exception that ended the loading, in words.
+    """
+
+    num: int
+    is_whole: bool = False
+    is_dropped: bool = False
+    error: str = ''
+
+
+def _try_loading(part: Mapping, scope: str) -> _Loading | None:
+    """Build a part and let it load its weights; None if that tells nothing."""
+    seen: list[_Loading] = []
+    failed: list[Exception] = []
+    with (
+        DefaultScope.overwrite_default_scope(scope),
+        no_network() as asked,
+        seeded(0),
+    ):
+        module = MODELS.build(Config({'part': copy_tree(part)}).part)
+        own = {k: v.shape for k, v in module.state_dict().items()}
+
+        def look(state: Mapping, prefix: str, *args: Any) -> None:
+            lacking = [
+                key
+                for key, shape in own.items()
+                if getattr(state.get(key), 'shape', None) != shape
+            ]
+            is_whole = all(key.startswith('norm') for key in lacking)
+            seen.append(_Loading(len(own) - len(lacking), is_whole))
+
+        module._register_load_state_dict_pre_hook(look)
+        with ErrorCatcher(failed.append):
+            module.init_weights()
+    if asked or any(isinstance(error, MemoryError) for error in failed):
+        return None
+    for error in failed:
+        text = ' '.join(str(error).split())[:_MAX_TEXT]
+        return _Loading(0, error=f'{type(error).__name__}: {text}')
+    if (
+        not seen
+        and part.get('pretrained')
+        and package_of(type(module)) in ('mmdet', 'mmseg')
+        and module.init_cfg is None
+    ):
+        return _Loading(0, is_dropped=True)
+    return max(seen, default=None)
 
 
 def _loaded(
@@ -448,6 +576,7 @@ def _what_fits(
 
 @CKPT.rule(
     'CKPT010',
+    symptoms=('= 0.000',),
     title='layers with random weights are never trained',
     severity=Severity.ERROR,
     remedy="load weights (init_cfg=dict(type='Pretrained', ...) of the "

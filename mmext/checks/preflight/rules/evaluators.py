@@ -1,7 +1,9 @@
 """Evaluators that look at other data, or give other values, than is asked."""
 
 import posixpath
+import re
 from collections.abc import Iterator, Mapping
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from .registry import EVAL, new_finding
 from .subject import (
     Subject,
     as_mapping,
+    base_names,
     change,
     is_kind,
     kind_of,
@@ -267,14 +270,15 @@ def nobody_gives(subject: Subject) -> Iterator[Finding]:
 
 @EVAL.rule(
     'EVAL003',
-    symptoms=("KeyError: 'gt_sem_seg'",),
+    symptoms=("KeyError: 'gt_sem_seg'", '= -1.000'),
     title='samples of an evaluation lack what is read of them',
     severity=Severity.ERROR,
     remedy='complete the pipeline: LoadAnnotations for labels, and a Resize, '
     'whose scale_factor brings boxes back to the size of the picture',
 )
 def lacks_what_is_read(subject: Subject) -> Iterator[Finding]:
-    """Label maps for IoUMetric, and the scale of pictures for boxes."""
+    """Annotations and label maps for metrics, and the scale for boxes."""
+    yield from _without_annotations(subject)
     rescales = _rescales(subject)
     for split in _SPLITS:
         maps = any(
@@ -304,6 +308,52 @@ def lacks_what_is_read(subject: Subject) -> Iterator[Finding]:
                     lacking = f'{_NO_SCALE}it is not in meta_keys of {last}'
             if lacking:
                 yield new_finding(f'{split}_dataloader: {lacking}', path=path)
+
+
+def _without_annotations(subject: Subject) -> Iterator[Finding]:
+    """Files in COCO's format whose labels are kept back, as of tests."""
+    for split in _SPLITS:
+        files = _loader_files(subject, split)
+        for node in subject.below(f'{split}_evaluator'):
+            kinds = base_names(subject.component(node))
+            own = node.cfg.get('ann_file')
+            read = [own] if isinstance(own, str) and own else list(files)
+            if (
+                not files
+                or not kinds & {'CocoMetric', 'CocoPanopticMetric'}
+                or node.cfg.get('format_only')
+                or not all(map(_has_no_annotations, read))
+            ):
+                continue
+            yield new_finding(
+                f'{join_key(node.path)} computes metrics with the labels of '
+                f'{", ".join(read)}, which has no annotations: all are -1',
+                path=next(iter(files.values())),
+                severity=Severity.ERROR
+                if split == 'val'
+                else Severity.WARNING,
+                remedy='evaluate a split that has labels; or let the metric '
+                'only write its predictions, with format_only=True and '
+                'outfile_prefix, for those who have kept the labels back',
+            )
+
+
+def _has_no_annotations(file: str) -> bool:
+    """Whether a file lists images in COCO's format and no annotation."""
+    if not file.endswith('.json') or not Path(file).is_file():
+        return False
+    if not Path(file).stat().st_size:
+        return False
+    with (
+        open(file, 'rb') as opened,
+        mmap(opened.fileno(), 0, access=ACCESS_READ) as content,
+    ):
+        named = re.search(rb'"annotations"\s*:\s*\[\s*', content)
+        return content.find(b'"images"') >= 0 and (
+            content.find(b'"annotations"') < 0
+            if named is None
+            else content[named.end() : named.end() + 1] == b']'
+        )
 
 
 # Methods of MMDetection that refuse samples without a scale.

@@ -246,6 +246,7 @@ def _datasets(subject: Subject, split: str) -> Iterator[tuple[Steps, Mapping]]:
 
 @HEAD.rule(
     'HEAD003',
+    symptoms=('list index out of range',),
     title='splits have different classes',
     severity=Severity.ERROR,
     remedy='give all splits the same metainfo.classes, in the same order',
@@ -414,45 +415,50 @@ def misspelt_metainfo(subject: Subject) -> Iterator[Finding]:
 
 
 @HEAD.rule(
-    'HEAD007',
-    symptoms=('selected index k out of range',),
-    title='more objects are asked for than the queries can give',
-    severity=Severity.ERROR,
-    remedy='set a smaller max_per_img in test_cfg of the model, or a larger '
-    'num_queries',
-    fix='set max_per_img to what there is',
+    'HEAD008',
+    symptoms=('The length of palette should not be less than `num_classes`',),
+    title='palette has fewer colours than there are classes',
+    severity=Severity.WARNING,
+    remedy="name a colour for each class, or set metainfo.palette='random'",
 )
-def too_many_objects(subject: Subject) -> Iterator[Finding]:
-    """``topk`` of the heads of DETR, in the first validation."""
-    for section in subject.below('model'):
-        node = ConfigNode(
-            (*section.path, 'bbox_head'),
-            as_mapping(section.cfg.get('bbox_head')),
-            section.scope,
-        )
-        kind = subject.component(node)
-        method = getattr(kind, '_predict_by_feat_single', None)
-        test_cfg = as_mapping(section.cfg.get('test_cfg'))
-        most = test_cfg.get('max_per_img')
-        queries = section.cfg.get('num_queries')
-        classes = subject.setting(node, 'num_classes')
-        if getattr(
-            method, '__qualname__', ''
-        ) != 'DETRHead._predict_by_feat_single' or not all(
-            isinstance(number, int) for number in (most, queries, classes)
-        ):
-            continue
-        loss = as_mapping(subject.setting(node, 'loss_cls'))
-        sigmoid = loss.get('use_sigmoid', False)
-        given = queries * classes if sigmoid else queries
-        if most > given:
-            path = (*section.path, 'test_cfg', 'max_per_img')
-            times = f' times num_classes={classes}' if sigmoid else ''
+def short_palette(subject: Subject) -> Iterator[Finding]:
+    """Drawing ends with the first object of a class without a colour.
+
+    MMSegmentation refuses such a palette as it builds the data set.
+    """
+    draws = any(
+        kind_of(section.cfg).endswith('VisualizationHook')
+        and section.cfg.get('draw')
+        for section in subject.sections
+    )
+    seen = []
+    for split in SPLITS:
+        for section in subject.below(f'{split}_dataloader', 'dataset'):
+            kind = subject.component(section)
+            if 'BaseDetDataset' not in base_names(kind):
+                continue
+            own = as_mapping(section.cfg.get('metainfo'))
+            classes, colours = (
+                own.get(key, kind.METAINFO.get(key))
+                for key in ('classes', 'palette')
+            )
+            if (
+                not isinstance(classes, list | tuple)
+                # A tuple is one colour for all classes.
+                or not isinstance(colours, list)
+                or len(colours) >= len(classes)
+                or (classes, colours) in seen
+            ):
+                continue
+            seen.append((classes, colours))
+            said = '' if 'palette' in own else ', which the data set has'
             yield new_finding(
-                f'max_per_img is {most}, and num_queries={queries}{times} '
-                f'gives {given}: topk ends the first validation',
-                path=path,
-                options=change(path, given),
+                f'the palette has {len(colours)} colours{said}, and there are '
+                f'{len(classes)} classes: drawing an object of class '
+                f'{classes[len(colours)]!r} or a later one ends with an '
+                'AssertionError',
+                path=(*section.path, 'metainfo'),
+                severity=Severity.ERROR if draws else Severity.WARNING,
             )
 
 

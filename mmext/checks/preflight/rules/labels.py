@@ -25,7 +25,11 @@ from ...labels.sources import compares_reduction, splits_of_config
 from .subject import SPLITS, Subject, as_mapping, kind_of
 
 # Rules of the labels -> those of the config that say the same.
-_SAME = {'CFG003': ('HEAD001', 'HEAD002'), 'CFG008': ('HEAD003',)}
+_SAME = {
+    'CFG003': ('HEAD001', 'HEAD002'),
+    'CFG008': ('HEAD003',),
+    'CLS005': ('EVAL003',),
+}
 _MISNAMED = {'HEAD003', 'HEAD005', 'HEAD006'}
 
 

@@ -217,6 +217,7 @@ class _Rate(NamedTuple):
 
 @LOOP.rule(
     'LOOP006',
+    symptoms=('= 0.000',),
     title='the learning rate is for another number of images per step',
     severity=Severity.WARNING,
     remedy='scale the learning rate with the number of images per step, or '

@@ -1,13 +1,12 @@
 """Pipelines that lack what the model reads; sizes and values of pictures."""
 
 import inspect
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mmengine.dataset import BaseDataset
 
-from ...config import ConfigNode, Steps, inner_dataset_configs, join_key
+from ...config import inner_dataset_configs, join_key
 from ...findings import Finding, Severity
 from .registry import PIPE, new_finding
 from .subject import (
@@ -309,19 +308,6 @@ def _waits_for_images(kind: type) -> bool:
     return False
 
 
-# Models that take so many queries from the places of their maps.
-_TWO_STAGES = tuple(
-    f'{name}.pre_decoder'
-    for name in ('DeformableDETR', 'DINO', 'GroundingDINO')
-)
-# Backbones whose stage i has a stride of 4 * 2 ** i, if nothing is said.
-_PYRAMIDS = {'ResNet', 'SwinTransformer'}
-_STRIDES = ('strides', 'dilations', 'patch_size')
-# Steps that leave the size of a picture as it is.
-_SAME_SIZE = (
-    *('FilterAnnotations', 'PhotoMetricDistortion', 'RandomFlip'),
-    *('YOLOXHSVRandomAug', 'Normalize', 'RandomSamplingNegPos'),
-)
 # Widths of the range of a channel that no weights are made for: 255 is none,
 # 1 is pictures in [0, 1], and about 4.5 those with a deviation of 1.
 _NARROW, _WIDE = 0.5, 300
@@ -353,7 +339,7 @@ def other_channels(subject: Subject) -> Iterator[Finding]:
     if backbone is None or backbone.path != ('model', 'backbone'):
         return
     wanted = subject.setting(backbone, 'in_channels')
-    at, batch = _preprocessor(subject)
+    at, batch = preprocessor_of(subject)
     mean = batch.get('mean')
     values = len(mean) if isinstance(mean, list | tuple) else 0
     for section in subject.below('train_dataloader', 'dataset'):
@@ -390,7 +376,7 @@ def other_channels(subject: Subject) -> Iterator[Finding]:
             )
 
 
-def _preprocessor(subject: Subject) -> tuple[tuple, Mapping]:
+def preprocessor_of(subject: Subject) -> tuple[tuple, Mapping]:
     """That of the model, or what the runner gives to it."""
     model = as_mapping(subject.top.get('model'))
     for path, where in (
@@ -411,7 +397,7 @@ def _preprocessor(subject: Subject) -> tuple[tuple, Mapping]:
 )
 def other_crop(subject: Subject) -> Iterator[Finding]:
     """MMSegmentation pads pictures to ``size``, and cuts none."""
-    path, batch = _preprocessor(subject)
+    path, batch = preprocessor_of(subject)
     size = _two(batch.get('size'))
     if kind_of(batch) != 'SegDataPreProcessor' or size is None:
         return
@@ -458,6 +444,7 @@ def _two(value: Any) -> tuple[int, int] | None:
 
 @PIPE.rule(
     'PIPE008',
+    symptoms=('= 0.000',),
     title='pictures are brought to values that no weights are made for',
     severity=Severity.ERROR,
     remedy='normalize once, with mean and std of the range that pictures '
@@ -466,7 +453,7 @@ def _two(value: Any) -> tuple[int, int] | None:
 )
 def other_values(subject: Subject) -> Iterator[Finding]:
     """Normalized twice, or by mean and std of pictures in [0, 1]."""
-    at, cfg = _preprocessor(subject)
+    at, cfg = preprocessor_of(subject)
     own = _of_channels(cfg)
     if (
         own is None
@@ -520,7 +507,8 @@ def _of_channels(cfg: Any) -> tuple[list[float], list[float]] | None:
     """Mean and std of channels, as far as they are numbers."""
     values = [as_mapping(cfg).get(key) for key in ('mean', 'std')]
     if not all(
-        _is_list(value)
+        isinstance(value, list | tuple)
+        and value
         and all(isinstance(number, int | float) for number in value)
         for value in values
     ):
@@ -572,137 +560,3 @@ def _without_normalize(subject: Subject) -> dict[str, Any]:
                 path, [s for s in steps if kind_of(s) != 'Normalize']
             )
     return options
-
-
-@PIPE.rule(
-    'PIPE007',
-    symptoms=('selected index k out of range',),
-    title='pictures are too small for the queries of the model',
-    severity=Severity.ERROR,
-    remedy='set larger scales, or a smaller num_queries: so many are chosen '
-    'among the places of the maps',
-)
-def too_many_queries(subject: Subject) -> Iterator[Finding]:
-    """``topk`` of DINO and the like: selected index k out of range.
-
-    By the size that no picture exceeds; the training in small meets those
-    that are smaller in a data set.
-    """
-    _, batch = _preprocessor(subject)
-    divisor = batch.get('pad_size_divisor', 1)
-    if (
-        batch.get('batch_augments')
-        or kind_of(batch) not in ('', 'DetDataPreprocessor')
-        or not isinstance(divisor, int)
-    ):
-        return
-    for section in subject.below('model'):
-        method = getattr(subject.component(section), 'pre_decoder', None)
-        queries = section.cfg.get('num_queries')
-        if (
-            getattr(method, '__qualname__', '') not in _TWO_STAGES
-            or not isinstance(queries, int)
-            or (
-                method.__qualname__.startswith('Deformable')
-                and not section.cfg.get('as_two_stage')
-            )
-        ):
-            continue
-        levels = _levels(subject, section)
-        for split in SPLITS if levels else ():
-            for path, dataset in subject.datasets(split):
-                path = (*path, 'pipeline')
-                size = _largest_size(subject, path, dataset.get('pipeline'))
-                if size is None:
-                    continue
-                # A batch of high and of wide ones is padded to a square.
-                most, square = (
-                    sum(
-                        math.prod(
-                            -(-math.ceil(side / divisor) * divisor // stride)
-                            for side in sides
-                        )
-                        for stride in levels
-                    )
-                    for sides in (size, (size[0], size[0]))
-                )
-                if most < queries:
-                    yield new_finding(
-                        f'topk takes num_queries={queries} places of the '
-                        f'maps, and a picture of {size[0]:g}x{size[1]:g} of '
-                        f'{split}_dataloader has {most:.0f} in those of the '
-                        f'strides {", ".join(map(str, levels))}',
-                        path=path,
-                        severity=Severity.ERROR
-                        if square < queries
-                        else Severity.WARNING,
-                        remedy='set larger scales, or '
-                        f'num_queries={most:.0f} at most',
-                    )
-
-
-def _levels(subject: Subject, section: ConfigNode) -> list[int]:
-    """Strides of the maps of a detector; empty if they are not known."""
-    parts = {
-        key: ConfigNode(
-            (*section.path, key),
-            as_mapping(section.cfg.get(key)),
-            section.cfg.get('_scope_', section.scope),
-        )
-        for key in ('backbone', 'neck')
-    }
-    backbone, neck = parts['backbone'], parts['neck']
-    stages = subject.setting(backbone, 'out_indices')
-    if (
-        not base_names(subject.component(backbone)) & _PYRAMIDS
-        or any(key in backbone.cfg for key in _STRIDES)
-        or not isinstance(stages, list | tuple)
-        or not all(isinstance(stage, int) for stage in stages)
-        or kind_of(neck.cfg) not in ('', 'ChannelMapper')
-    ):
-        return []
-    levels = [4 * 2**stage for stage in stages]
-    number = neck.cfg.get('num_outs') or len(levels)
-    while isinstance(number, int) and 0 < len(levels) < number:
-        levels.append(2 * levels[-1])
-    return levels
-
-
-def _largest_size(
-    subject: Subject, path: Steps, steps: Any
-) -> tuple[float, float] | None:
-    """Sides that no picture exceeds, the longer first; None for unknown."""
-    size = None
-    for node in steps_of(path, steps, subject.scope):
-        cfg, name = node.cfg, kind_of(node.cfg)
-        if package_of(subject.component(node)) not in ('mmcv', 'mmdet'):
-            return None
-        if name in ('Resize', 'RandomResize', 'RandomChoiceResize'):
-            scales = cfg.get('scales', cfg.get('scale'))
-            if not _is_list(scales) or not _is_list(scales[0]):
-                scales = [scales]
-            if not all(map(_is_pair, scales)):
-                return None
-            ratio = max(cfg.get('ratio_range') or (1.0,))
-            size = tuple(ratio * max(map(side, scales)) for side in (max, min))
-        elif name == 'RandomCrop' and _is_pair(cfg.get('crop_size')) and size:
-            crop, kind = cfg['crop_size'], cfg.get('crop_type', 'absolute')
-            if kind == 'absolute':
-                size = min(size[0], max(crop)), min(size[1], min(crop))
-            elif kind == 'absolute_range':
-                size = tuple(min(side, max(crop)) for side in size)
-        elif not name.startswith(('Load', 'Pack')) and name not in _SAME_SIZE:
-            return None
-    return size
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, list | tuple) and bool(value)
-
-
-def _is_pair(value: Any) -> bool:
-    return (
-        _is_list(value)
-        and len(value) == 2
-        and all(isinstance(side, int | float) for side in value)
-    )

@@ -29,9 +29,13 @@ _MAX_SITES = 5
 _PLAIN_NORMS = nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.GroupNorm
 # A step of CO-DINO waits as often.
 _FEW_READS = 4
+# Fewest rows and columns of a map that is judged, and the ratio of two
+# strides that rounding explains: 4 in place of 5 gives 1.25.
+_JUDGED, _ROUNDED = 4, 1.6
 
 STEP001 = STEP.declare(
     'STEP001',
+    symptoms=('list index out of range',),
     title='a step ends with an error',
     severity=Severity.ERROR,
     remedy='correct the code that is named, or the values that it gets',
@@ -92,6 +96,14 @@ STEP009 = STEP.declare(
     severity=Severity.WARNING,
     remedy='make it a parameter of the model, and use it in forward; or '
     'detach what comes of it',
+)
+STEP010 = STEP.declare(
+    'STEP010',
+    symptoms=('= 0.000',),
+    title='strides of anchors or RoIs differ from the strides of their maps',
+    severity=Severity.ERROR,
+    remedy='set the strides to those of the maps, or give the part other '
+    'maps (out_indices of the backbone, start_level of the neck)',
 )
 NORM001 = NORM.declare(
     'NORM001',
@@ -171,6 +183,7 @@ def step_findings(dry_run: DryRun) -> Iterator[Finding]:
     if dry_run.is_telling:
         yield from _zero_losses(dry_run)
     yield from _norms(dry_run)
+    yield from _strides(dry_run)
     outsiders = {
         text: None for s in dry_run.all_steps() for text in s.outsiders
     }
@@ -372,6 +385,38 @@ def _norms(dry_run: DryRun) -> Iterator[Finding]:
         'them',
         names=tuple(shared),
     )
+
+
+def _strides(dry_run: DryRun) -> Iterator[Finding]:
+    """Strides against image size / map size, in the first step."""
+    step = next(dry_run.all_steps(), None)
+    if step is None or step.image_size is None:
+        return
+    for part, argument, strides, sizes in step.maps:
+        if len(strides) != len(sizes):
+            continue
+        # Small maps are left out: their sizes are rounded too much.
+        seen = [
+            tuple(side / n for side, n in zip(step.image_size, size))
+            if min(size) >= _JUDGED
+            else None
+            for size in sizes
+        ]
+        wrong = [
+            f'{own[0]:g} where map {i} has {pixels[0]:.3g}'
+            for i, (own, pixels) in enumerate(zip(strides, seen))
+            if pixels
+            and any(max(a / b, b / a) > _ROUNDED for a, b in zip(own, pixels))
+        ]
+        if wrong:
+            maps = ', '.join(f'{height}x{width}' for height, width in sizes)
+            yield STEP010.finding(
+                f'{part}.{argument} has the stride {", ".join(wrong)}: an '
+                f'image of {step.image_size[0]}x{step.image_size[1]} gives '
+                f'maps of {maps}, so that boxes get features of other places',
+                key=dry_run.config.key_of_strides(part),
+                names=(part,),
+            )
 
 
 def single_sample_findings(

@@ -1,9 +1,9 @@
 """What a dry run shows of the averaging of gradients."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ...config import FLAG
+from ...config import FLAG, join_key
 from ...ddp import (
     AVERAGE_ALL,
     KEEP_DENSE,
@@ -22,7 +22,9 @@ from ...ddp import (
 )
 from ...findings import Finding, Severity
 from ..dry_run.run import STATIC_GRAPH, ConfigOptions, DryRun
+from ..trainable import TrainableChange
 from .registry import DDP, count_of, in_words
+from .subject import Subject
 
 # What --fix does.
 _SETTINGS = 'set the flags of the model wrapper that work'
@@ -126,6 +128,45 @@ DDP013 = DDP.declare(
     severity=Severity.ERROR,
     remedy=LAYOUT_REMEDY,
 )
+
+DDP014 = DDP.declare(
+    'DDP014',
+    title='a hook changes which parameters are trained',
+    severity=Severity.ERROR,
+    remedy='set which parameters are trained before the model is built, and '
+    'train the next phase as a training of its own, with load_from',
+)
+
+
+def hook_findings(
+    subject: Subject, changes: Sequence[TrainableChange], current: SyncSettings
+) -> Iterator[Finding]:
+    """Parameters that a hook freezes or unfreezes after DDP has the model."""
+    for change in () if subject.world == 1 else changes:
+        effects = []
+        if change.unfrozen:
+            effects.append(
+                f'trains {count_of(change.unfrozen)} that DDP does not '
+                'average: the replicas drift apart without an error in '
+                f'PyTorch ({change.unfrozen[0]}, ...)'
+            )
+        if change.frozen and not current.find_unused_parameters:
+            effects.append(
+                f'freezes {count_of(change.frozen)} whose gradients DDP '
+                f'waits for, which ends the training ({change.frozen[0]}, '
+                '...)'
+            )
+        if effects:
+            yield DDP014.finding(
+                f'{change.hook} ({change.when}) {" and ".join(effects)}',
+                key=join_key(change.path),
+                severity=Severity.ERROR if subject.world else Severity.WARNING,
+                names=(*change.unfrozen, *change.frozen),
+                remedy=''
+                if change.unfrozen
+                else f'set {FLAG}=True, or train the next phase as a training '
+                'of its own, with load_from',
+            )
 
 
 def sync_findings(

@@ -523,6 +523,23 @@ def test_annotations_of_the_same_images(tmp_path):
     assert (misplaced.severity.name, misplaced.options) == ('ERROR', {})
 
 
+@pytest.mark.parametrize(
+    ('annotations', 'metric', 'severity'),
+    [
+        ('', {}, 'ERROR'),
+        (', "annotations" : [ ]', {}, 'ERROR'),
+        (', "annotations": [{"id": 1}]', {}, ''),
+        ('', {'val_evaluator.format_only': True}, ''),
+        ('', {'val_evaluator.type': 'DumpDetResults'}, ''),
+    ],
+)
+def test_labels_that_are_kept_back(annotations, metric, severity, tmp_path):
+    file = tmp_path / 'a.json'
+    file.write_text(f'{{"images": [{{"id": 1}}]{annotations}}}')
+    findings = lint({**files(str(file), str(file)), **metric}, 'EVAL003')
+    assert [f.severity.name for f in findings] == [severity][: len(severity)]
+
+
 RANKS = {
     'RANK': '0',
     'LOCAL_RANK': '0',
@@ -632,68 +649,6 @@ def test_what_mmengine_does_with_a_metric_that_rises():
         assert any(said) == stops
 
 
-def dino(steps=(), queries=900, split='train', **changes):
-    load = [{'type': 'LoadImageFromFile'}, {'type': 'LoadAnnotations'}]
-    pipeline = [*load, *steps, {'type': 'PackDetInputs'}]
-    model = {
-        'type': 'DINO',
-        'num_queries': queries,
-        'backbone': {'type': 'ResNet', 'depth': 50, 'out_indices': (1, 2, 3)},
-        'neck': {'type': 'ChannelMapper', 'num_outs': 4},
-    }
-    dataset = {'type': 'CocoDataset', 'pipeline': pipeline}
-    loader = {'batch_size': 1, 'dataset': dataset}
-    return {'model': {**model, **changes}, f'{split}_dataloader': loader}
-
-
-def resize(*scale, **more):
-    return {'type': 'Resize', 'scale': scale, 'keep_ratio': True, **more}
-
-
-CROP = {'type': 'RandomCrop', 'crop_size': (60, 90)}
-SCALES = {
-    'type': 'RandomChoiceResize',
-    'scales': [(480, 1333), (800, 1333)],
-    'keep_ratio': True,
-}
-LSJ = {
-    'type': 'RandomResize',
-    'scale': (1024, 1024),
-    'ratio_range': (0.1, 2.0),
-    'keep_ratio': True,
-}
-
-
-@pytest.mark.parametrize(
-    ('changes', 'severity'),
-    [
-        (dino([SCALES]), ''),
-        (dino([CROP, SCALES]), ''),
-        (dino([SCALES, CROP]), 'ERROR'),
-        (dino([LSJ]), ''),
-        (dino([LSJ, {'type': 'Pad', 'size': (1024, 1024)}]), ''),
-        (dino([resize(192, 192)]), 'ERROR'),
-        (dino([resize(224, 224)], 700), ''),
-        # High and wide ones in a batch have more places than one of them.
-        (dino([resize(400, 200)], 1800), 'WARNING'),
-        (dino([resize(192, 192, keep_ratio=False)], 765), ''),
-        (dino([resize(192, 192, keep_ratio=False)], 766), 'ERROR'),
-        (dino([resize(192, 192)], split='val'), 'ERROR'),
-        (dino([{'type': 'MyResize'}, resize(192, 192)]), ''),
-        (dino([resize(192, 192)], type='DDQDETR'), ''),
-        (dino([resize(192, 192)], type='DeformableDETR'), ''),
-        (
-            dino([resize(192, 192)], type='DeformableDETR', as_two_stage=True),
-            'ERROR',
-        ),
-        (dino([resize(192, 192)], type='mmext.CoDINO'), ''),
-    ],
-)
-def test_queries_and_pictures(changes, severity):
-    findings = lint(changes, 'PIPE007')
-    assert [f.severity.name for f in findings] == [severity][: len(severity)]
-
-
 MEAN, STD = [123.675, 116.28, 103.53], [58.395, 57.12, 57.375]
 NORMALIZE = {'type': 'Normalize', 'mean': MEAN, 'std': STD}
 
@@ -721,13 +676,13 @@ NORMALIZE = {'type': 'Normalize', 'mean': MEAN, 'std': STD}
     ],
 )
 def test_values_of_pictures(mean, std, steps, expected):
-    changes = dino(steps)
-    changes['model']['data_preprocessor'] = {
-        'type': 'DetDataPreprocessor',
-        'mean': mean,
-        'std': std,
+    batch = {'type': 'DetDataPreprocessor', 'mean': mean, 'std': std}
+    load = [{'type': 'LoadImageFromFile'}, {'type': 'LoadAnnotations'}]
+    changes = {
+        'model.data_preprocessor': batch,
+        f'{DATA}.pipeline': [*load, *steps, {'type': 'PackDetInputs'}],
+        'load_from': 'https://a.org/a.pth',
     }
-    changes['load_from'] = 'https://a.org/a.pth'
     results = lint(changes, 'PIPE008')
     assert [f.severity.name for f in results] == ['ERROR'] * expected
     if expected and steps:

@@ -4,8 +4,9 @@ import copy
 
 import pytest
 import torch
+from helpers.corpus_bases import names_of_authors
 from helpers.lint_findings import lint
-from mmdet.models import ResNet
+from mmdet.models import ResNet, SwinTransformer
 from mmengine.model import BaseModule
 from torch import nn
 
@@ -149,6 +150,70 @@ def test_a_backbone_that_converts_weights(detector, tmp_path):
     own = type('Own', (BaseModule,), {'init_weights': init_weights})
     detector.backbone = own()
     assert lint(pretrained(file), 'CKPT', model=detector) == []
+
+
+KEY = 'model.backbone.convert_weights'
+
+
+@pytest.mark.parametrize(
+    ('form', 'converts', 'error', 'options'),
+    [
+        ('mmdet', True, 'KeyError', {KEY: False}),
+        ('authors', False, 'list index out of range', {KEY: True}),
+        # Only names with 'backbone.' are loaded.
+        ('bare', False, 'list index out of range', {}),
+        ('mmdet', False, '', {}),
+        ('authors', True, '', {}),
+    ],
+)
+@pytest.mark.parametrize('way', ['init_cfg', 'without type'])
+def test_weights_that_swin_converts(
+    form, converts, error, options, way, tmp_path
+):
+    swin = {
+        **{'embed_dims': 4, 'depths': [1, 2], 'num_heads': [1, 2]},
+        **{'window_size': 2, 'strides': (4, 2), 'out_indices': (0, 1)},
+    }
+    model = nn.Module()
+    model.backbone = SwinTransformer(**swin)
+    state = model.state_dict()
+    if form == 'bare':
+        state = model.backbone.state_dict()
+    elif form == 'authors':
+        state = names_of_authors(model.backbone)
+    file = str(tmp_path / 'swin.pth')
+    torch.save({'model': state}, file)
+    weights = {
+        'init_cfg': {'init_cfg': {'type': 'Pretrained', 'checkpoint': file}},
+        'without type': {'init_cfg': {'checkpoint': file}},
+    }[way]
+    backbone = {'type': 'SwinTransformer', **swin, **weights}
+    backbone['convert_weights'] = converts
+    found = lint({'model.backbone': backbone}, 'CKPT009', model=model)
+    assert [finding.options for finding in found] == [options] * bool(error)
+    assert error in ''.join(finding.message for finding in found)
+
+
+def test_pretrained_that_swin_drops(tmp_path):
+    model = nn.Module()
+    model.backbone = SwinTransformer()
+    file = weights_of(model, tmp_path / 'swin.pth')
+    changes = {'type': 'SwinTransformer', 'pretrained': file}
+    (found,) = lint({'model.backbone': changes}, 'CKPT009', model=model)
+    assert found.options['model.backbone.init_cfg']['checkpoint'] == file
+
+
+@pytest.mark.parametrize('fits', [True, False])
+def test_pretrained_of_a_plain_backbone(fits, tmp_path):
+    model = resnet()
+    weights = model.backbone if fits else nn.Linear(1, 1)
+    file = weights_of(weights, tmp_path / 'a.pth')
+    backbone = {'type': 'ResNet', 'depth': 50, 'base_channels': 2}
+    backbone |= {'stem_channels': 2, 'norm_eval': False, 'pretrained': file}
+    found = lint({'model.backbone': backbone}, 'CKPT009', model=model)
+    assert [finding.key for finding in found] == [
+        'model.backbone.pretrained'
+    ] * (not fits)
 
 
 def resnet(**options):

@@ -10,6 +10,9 @@ from mmengine.registry import DefaultScope
 from mmengine.structures import InstanceData
 from torch import nn
 
+from mmext.checks.preflight.rules.limits import object_findings
+from mmext.checks.preflight.rules.subject import Subject
+
 CLASSES = ('road', 'car', 'tree')
 
 
@@ -249,3 +252,67 @@ def test_what_a_loss_of_boxes_learns_in_the_host(decoded):
     # Of boxes it is never below 0.
     loss = float(sum(losses['loss_bbox']))
     assert (0 <= loss < 0.1) == decoded, loss
+
+
+COLOURS = [(9, 0, 0), (0, 9, 0)]
+
+
+@pytest.mark.parametrize(
+    ('metainfo', 'hook', 'severity'),
+    [
+        ({'palette': COLOURS}, {}, 'WARNING'),
+        ({'palette': COLOURS}, {'draw': True}, 'ERROR'),
+        ({'palette': [*COLOURS, (0, 0, 9)]}, {}, ''),
+        # One colour for all, and colours at random.
+        ({'palette': COLOURS[0]}, {}, ''),
+        ({'palette': 'random'}, {}, ''),
+        # Without one, that of COCO is used, which has 80.
+        ({}, {}, ''),
+        ({'classes': tuple(f'{i}' for i in range(81))}, {}, 'WARNING'),
+    ],
+)
+def test_colours_of_classes(metainfo, hook, severity):
+    changes = {
+        f'{split}_dataloader.dataset.metainfo': {
+            'classes': CLASSES,
+            **metainfo,
+        }
+        for split in ('train', 'val')
+    }
+    draw = {'type': 'DetVisualizationHook', **hook}
+    changes['default_hooks.visualization'] = draw
+    findings = lint(changes, 'HEAD008')
+    assert [f.severity.name for f in findings] == [severity][: len(severity)]
+
+
+@pytest.mark.parametrize(
+    ('model', 'counts', 'expected'),
+    [
+        ({'num_queries': 9}, {'train': [9, 3]}, []),
+        ({'num_queries': 9}, {'train': [10, 3]}, ['WARNING']),
+        # Fewer than 1 of 100 objects.
+        ({'num_queries': 9}, {'train': [10] + [3] * 40}, ['INFO']),
+        ({'test_cfg': {'max_per_img': 9}}, {'train': [99], 'val': [9]}, []),
+        (
+            {'test_cfg': {'rcnn': {'max_per_img': 9}}},
+            {'val': [12]},
+            ['WARNING'],
+        ),
+        ({'test_cfg': {'max_per_img': -1}}, {'val': [12]}, []),
+        # The other heads of CO-DETR do not predict.
+        (
+            {
+                'test_cfg': {
+                    'query_head': {'max_per_img': 20},
+                    'bbox_head': {'max_per_img': 9},
+                }
+            },
+            {'val': [12]},
+            [],
+        ),
+    ],
+)
+def test_objects_of_images(model, counts, expected):
+    changes = {f'model.{key}': value for key, value in model.items()}
+    found = object_findings(Subject(changed(changes)), counts)
+    assert [finding.severity.name for finding in found] == expected

@@ -173,6 +173,35 @@ train_dataloader = dict(batch_size=1)
     ] == severities
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ('world', 'flag', 'found'),
+    [('2', False, True), ('2', True, False), ('1', False, False)],
+)
+def test_hook_that_freezes_in_an_iteration(
+    world, flag, found, tmp_path, environ
+):
+    """Which is late, and needs a search for unused parameters on two ranks."""
+    environ.setenv('WORLD_SIZE', world)
+    text = f"""
+imports = ['mmext', 'helpers.preflight_models']
+custom_imports = dict(_delete_=True, imports=imports)
+find_unused_parameters = {flag}
+custom_hooks = [dict(type='mmengine.TrainableFrom', part='auxiliary_head',
+                     train=False, iter=9000)]
+"""
+    plant = Plant('', 'error', text, base='segmentor')
+    load_tool('preflight').main(arguments(plant, tmp_path))
+    messages = [
+        finding['message']
+        for finding in read_findings(tmp_path)
+        if finding['rule'] == 'DDP014'
+    ]
+    assert ['iteration 9001' in message for message in messages] == [
+        True
+    ] * found
+
+
 PRETRAINED = (
     "init_cfg=dict(type='Pretrained', "
     "checkpoint='torchvision://resnet18', _delete_=True)"
