@@ -10,9 +10,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from mmengine.registry import Registry
-from mmengine.registry import init_default_scope as set_default_scope
-
 __all__ = [
     'lazy_names',
     'names_for_type_checkers',
@@ -27,6 +24,9 @@ def register_all_modules(init_default_scope: bool = True) -> None:
         init_default_scope: Also make ``mmext`` the current default scope.
             MMEngine's own calls pass False.
     """
+    from mmengine.registry import Registry
+    from mmengine.registry import init_default_scope as set_default_scope
+
     # By its name: the registries are above this package.
     for node in vars(import_module('mmext.registry')).values():
         if isinstance(node, Registry):

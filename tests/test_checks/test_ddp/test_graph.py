@@ -28,6 +28,8 @@ OPENED = {
     'deque',
     'tensor subclass',
 }
+if torch.__version__ < (2, 2):
+    OPENED -= {'defaultdict', 'deque'}
 
 
 def losses():
