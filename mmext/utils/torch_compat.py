@@ -40,6 +40,22 @@ else:
         return torch.get_autocast_gpu_dtype() if is_on else None
 
 
+_CASTS_MASKS = torch.__version__ >= (2, 4)
+
+
+def attention_mask(mask: Tensor | None) -> Tensor | None:
+    """Return a bool mask for ``nn.MultiheadAttention``, ready for autocast.
+
+    Before PyTorch 2.4, autocast on CPUs does not cast the mask itself.
+    """
+    if _CASTS_MASKS or mask is None:
+        return mask
+    dtype = autocast_dtype(mask.device.type)
+    if dtype is None:
+        return mask
+    return torch.zeros_like(mask, dtype=dtype).masked_fill_(mask, -torch.inf)
+
+
 def tree_leaves(value: Any) -> list[Any]:
     """Leaves of nested lists, tuples and dicts."""
     return tree_flatten(value)[0]
