@@ -46,7 +46,9 @@ def installed(package: str) -> dict[str, str]:
             continue
         versions[name] = found.version
         path = found.locate_file(f'{package}/version.py')
-        if path.is_file() and repr(found.version) in path.read_text():
+        text = path.read_text() if path.is_file() else ''
+        # The forks write their name there, the original ones their version.
+        if repr(name) in text or repr(found.version) in text:
             first = first or name
     return dict(sorted(versions.items(), key=lambda item: item[0] != first))
 

@@ -40,7 +40,9 @@ def run(checkout: Path, tmp_path: Path):
 
 def test_two_families_are_named_with_the_repair(run, tmp_path):
     (tmp_path / 'mmdet').mkdir()
-    (tmp_path / 'mmdet' / 'version.py').write_text("__version__ = '3.5.1'")
+    (tmp_path / 'mmdet' / 'version.py').write_text(
+        "__version__ = version('onedl-mmdetection')"
+    )
     done = run(
         *('-c', 'import mmext'),
         **{'mmdet': '3.3.0', 'onedl_mmdetection': '3.5.1', 'mmcv': '2.1.0'},
