@@ -233,7 +233,7 @@ def test_no_model_of_the_hosts_has_one():
     for package in (mmdet.models, mmseg.models, mmext.models):
         kinds = [
             kind
-            for name in getattr(package, '__all__', vars(package))
+            for name in {*vars(package), *getattr(package, '__all__', ())}
             if isinstance(kind := getattr(package, name), type)
             and issubclass(kind, BaseModel)
         ]
