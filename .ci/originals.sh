@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # mmext on the original host packages with PyTorch 2.1 and NumPy 1.26: installed
-# from a wheel, which must leave their files alone; the quick start in small; and
-# a part of the tests. The environment is work_dirs/originals and is kept.
+# from a wheel, which must leave their files alone; a short training, test,
+# prediction and export for sharing; and a part of the tests. The environment is work_dirs/originals and is kept.
 #
 #   bash .ci/originals.sh
 set -euo pipefail
@@ -68,8 +68,8 @@ mkdir -p "$work"
     exit 1
 }
 
-# The tests import the checkout. All others of these packages pass, too; these
-# are the ones of which most depends on PyTorch and MMEngine.
+# The tests import the checkout. The other tests of these packages pass, too,
+# and depend less on PyTorch and MMEngine.
 "$python" -m pytest -q -n 2 tests/test_models/test_losses \
     tests/test_models/test_mae tests/test_models/test_multi_task \
     tests/test_models/test_co_dino/test_detector.py \

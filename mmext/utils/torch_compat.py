@@ -105,19 +105,22 @@ def custom_op(name: str) -> Callable[[Callable[..., Any]], Any]:
     return _PlainOperator
 
 
-# Errors of the network, and of any collective.
+# Errors of the network, and of any collective. A build of PyTorch may have
+# neither.
 NetworkError = getattr(dist, 'DistNetworkError', RuntimeError)
-CollectiveError = getattr(dist, 'DistError', dist.DistBackendError)
+CollectiveError = getattr(
+    dist, 'DistError', getattr(dist, 'DistBackendError', RuntimeError)
+)
 
 _ABSENT = 'mmext: no value'
 
 
-def has_key(store: dist.Store, key: str) -> bool:
+def has_key(store: 'dist.Store', key: str) -> bool:
     """Whether a store has a key. Does not wait."""
     if hasattr(store, 'check'):
         return store.check([key])
-    # Sets nothing: it returns the value, or what was expected if there is
-    # none.
+    # This sets nothing. It returns the stored value, or the expected one if
+    # the key is missing.
     return store.compare_set(key, _ABSENT, _ABSENT) != _ABSENT.encode()
 
 

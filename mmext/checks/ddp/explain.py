@@ -458,10 +458,11 @@ def explain_step(
             ``forward``: a mapping by name, a tuple or list by position, or
             the only one.
         settings: The flags in use.
-        loss: The scalar of what ``forward`` returns; for modules that are not
-            a ``BaseModel``.
-        forward: What DDP runs in its forward, if that is not the model, such
-            as ``training_step`` of a ``LightningModule``; with ``loss`` only.
+        loss: Function from the output of ``forward`` to the scalar; for
+            modules that are not a ``BaseModel``.
+        forward: Function that DDP runs in its forward, if that is not the
+            model, such as ``training_step`` of a ``LightningModule``; with
+            ``loss`` only.
 
     Returns:
         The parameters without a gradient, with the reason and the line of
