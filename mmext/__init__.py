@@ -1,11 +1,12 @@
 """mmext: OpenMMLab components that train on one process and on many.
 
-``import mmext`` does four things and stays light (torch is not loaded):
+``import mmext`` does five things and stays light (torch is not loaded):
 
 * it makes ``_base_ = 'mmext::...'`` resolvable for mmengine's ``Config``;
 * where mmcv has no compiled ``mmcv._ext``, it offers the PyTorch backend of
   :mod:`mmext.ops` under that name, so that mmdet and mmseg can be imported;
 * it names a library that is broken and ends an import of mmdet or mmseg;
+* it warns of two distributions of a host package in one environment;
 * it exposes :func:`config_path`, for tools that cannot import mmext before
   they read a config.
 
@@ -13,14 +14,15 @@
 :class:`Predictor` are imported when they are asked for.
 """
 
+import warnings
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from mmengine.config.utils import MODULE2PACKAGE
 
 from .ops import install_ext_finder
 from .utils import lazy_names
 from .utils.broken_libraries import install_library_finder
+from .utils.host_packages import overlaid_hosts
 from .version import __version__
 
 if TYPE_CHECKING:
@@ -34,15 +36,23 @@ __all__ = [
     'save_pretrained',
 ]
 
-# The value is a module, not a distribution: every mmengine then finds the
-# folder by import, which works for wheels and for editable installs alike
-# (mmengine 0.10.7 fails on an editable install with the plain name).
-MODULE2PACKAGE.setdefault('mmext', 'mmext.version')
-# The same for 'mmseg::...', whose distribution has one of two names.
-MODULE2PACKAGE['mmseg'] = 'mmseg'
+# The losses, the balancers and explain_step work without MMEngine.
+if find_spec('mmengine') is not None:
+    from mmengine.config.utils import MODULE2PACKAGE
+
+    # The value is a module, not a distribution: every mmengine then finds the
+    # folder by import, which works for wheels and for editable installs alike
+    # (mmengine 0.10.7 fails on an editable install with the plain name).
+    MODULE2PACKAGE.setdefault('mmext', 'mmext.version')
+    # The same for 'mmseg::...', whose distribution has one of two names.
+    MODULE2PACKAGE['mmseg'] = 'mmseg'
 
 install_ext_finder()
 install_library_finder()
+
+_warning = overlaid_hosts()
+if _warning:
+    warnings.warn(_warning, RuntimeWarning, stacklevel=2)
 
 __getattr__ = lazy_names(
     __name__,

@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from mmext import __version__
+from mmext.utils.host_packages import MissingHostError
 
 
 def _find_tools() -> dict[str, Path]:
@@ -56,7 +57,11 @@ def main() -> int:
     # What the tool calls itself; processes that it starts are told, too.
     os.environ['MMEXT_COMMAND'] = program
     del sys.argv[1]
-    runpy.run_path(str(tools[name]), run_name='__main__')
+    try:
+        runpy.run_path(str(tools[name]), run_name='__main__')
+    except MissingHostError as error:
+        print(f'{program}: error: {error}', file=sys.stderr)
+        return 2
     return 0
 
 

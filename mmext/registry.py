@@ -16,7 +16,24 @@ def _child(root: Registry, *locations: str) -> Registry:
     )
 
 
-MODELS = _child(roots.MODELS, 'mmext.models')
+MODELS = _child(
+    roots.MODELS,
+    *(
+        f'mmext.models.{name}'
+        for name in (
+            'losses',
+            'multi_task',
+            'co_dino',
+            'decode_heads',
+            'eva02_vit',
+            'hf_backbone',
+            'mae',
+            'memory_efficient_batch_norm',
+            'simple_feature_pyramid',
+            'tiled_detector',
+        )
+    ),
+)
 MODEL_WRAPPERS = _child(roots.MODEL_WRAPPERS, 'mmext.engine.distributed')
 DATASETS = _child(
     roots.DATASETS,

@@ -27,11 +27,13 @@ CONFIGS = [code for code in PYTHON if code.startswith('_base_')]
 # What runs a model file is run on one by tests/test_tools/test_export.py, and
 # docs/python.md on shared models by tests/test_apis/test_predictor.py.
 ON_SHARED = next(ROOT.glob('docs/**/python.md')).read_text()
+# Steps of other frameworks: tests/test_checks/test_ddp/test_plain_modules.py.
 PROGRAMS = [
     code
     for code in PYTHON
     if not (code.startswith('_base_') or 'onnxruntime' in code)
     and code not in ON_SHARED
+    and 'explain_step(' not in code
 ]
 SHELL = [code for language, code in BLOCKS if language == 'bash']
 # A process that need not load PyTorch and the hosts again.

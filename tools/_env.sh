@@ -97,7 +97,7 @@ make_env() {
     PIP_CONSTRAINT=$CONSTRAINTS PIP_BUILD_CONSTRAINT=$CONSTRAINTS \
         logged install 'check the network and the free disk space (2 GB, with a CUDA build of torch 8 GB), then run this again' \
         "$VENV/bin/python" -m pip install --disable-pip-version-check \
-        --no-input --progress-bar off -e '.[test]'
+        --no-input --progress-bar off -e '.[onedl,test]'
     if ! "$VENV/bin/python" -c 'import cv2' >/dev/null 2>&1; then
         say '    OpenCV finds no libGL here: laying its headless build over it'
         PIP_CONSTRAINT=$CONSTRAINTS logged headless \

@@ -19,7 +19,6 @@ from pathlib import Path
 
 import cv2
 import numpy as np
-from pycocotools import mask as mask_utils
 
 from .dataset_folder import check_counts, new_dataset_folder
 from .shapes_generator import (
@@ -48,6 +47,9 @@ def coco_annotations(
     Ids count from ``first_id``, at least 1: pycocotools takes 0 for "no
     match".
     """
+    # Training imports this package, and needs no pycocotools.
+    from pycocotools import mask as mask_utils
+
     stacked = np.asfortranarray(sample.masks.transpose(1, 2, 0), np.uint8)
     encoded = mask_utils.encode(stacked)
     return [

@@ -16,6 +16,7 @@ import torch
 from torch import distributed as dist
 
 from ..utils.launcher_env import LauncherEnv
+from ..utils.torch_compat import NetworkError, has_key, uses_libuv
 from .distributed import RankWatch, start_watch, stop_watch
 
 # A rank that fails ends its process, and the launcher ends the others. This
@@ -154,9 +155,9 @@ def _meet(env: LauncherEnv, timeout: float) -> dist.Store:
                 timeout=limit,
                 wait_for_workers=False,
                 multi_tenant=True,
-                use_libuv=os.environ.get('USE_LIBUV', '1') == '1',
+                use_libuv=uses_libuv(),
             )
-    except dist.DistNetworkError as error:
+    except NetworkError as error:
         if env.rank == 0 and not by_launcher:
             raise
         server = 'torchrun' if by_launcher else 'rank 0'
@@ -171,7 +172,7 @@ def _meet(env: LauncherEnv, timeout: float) -> dist.Store:
     try:
         store.wait(keys, limit)
     except RuntimeError as error:
-        here = [rank for rank, key in enumerate(keys) if store.check([key])]
+        here = [rank for rank, key in enumerate(keys) if has_key(store, key)]
         missing = sorted(set(range(env.world_size)) - set(here))
         locations = '; '.join(
             f'rank {rank} ({store.get(keys[rank]).decode()})'

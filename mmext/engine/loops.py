@@ -15,9 +15,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from itertools import islice
 from typing import Any
+from unittest.mock import patch
 
 from mmengine.logging import print_log
-from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
+from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop, loops
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -318,6 +319,17 @@ class ResumableIterBasedTrainLoop(_Resumable, IterBasedTrainLoop):
     samplers and with those that end, and with any batch sampler. With
     ``fast_forward_on_resume`` the data begin anew on resume.
     """
+
+    def __init__(
+        self, *args: Any, fast_forward_on_resume: bool = False, **kwargs: Any
+    ) -> None:
+        # The original MMEngine starts the workers here. A second pass over
+        # an endless sampler, in `run`, would then be empty.
+        with patch.object(
+            loops, '_InfiniteDataloaderIterator', lambda _: None
+        ):
+            super().__init__(*args, **kwargs)
+        self.fast_forward_on_resume = fast_forward_on_resume
 
     def is_val_due_after(self, iteration: int) -> bool:
         """Whether a validation follows an iteration, counted from 1."""

@@ -13,8 +13,6 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import mmcv
-
 from ..checks.config import walk_datasets
 from ..checks.findings import ErrorCatcher
 from ..utils.files import open_regular
@@ -65,6 +63,8 @@ def _fault(path: str, kind: str) -> str:
         return 'is empty; replace it, or remove it from the annotations'
     if kind not in _KINDS.values():
         return ''
+    import mmcv
+
     for backend in ('cv2', 'pillow'):
         with ErrorCatcher(lambda error: None):
             if mmcv.imread(path, backend=backend) is not None:

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..registry import MODELS
+from ..utils.torch_compat import is_compiling
 
 
 @MODELS.register_module()
@@ -48,7 +49,7 @@ class MemoryEfficientBatchNorm(nn.BatchNorm2d):
             or self.running_mean is None
             or any(item.requires_grad for item in self.parameters())
             or not (input.requires_grad and torch.is_grad_enabled())
-            or torch.compiler.is_compiling()
+            or is_compiling()
             or torch.jit.is_tracing()
         ):
             return super().forward(input)

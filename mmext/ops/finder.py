@@ -18,6 +18,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, NoReturn
 
+from ..utils.host_packages import installed
 from .choice import EXT_NAME, ORIGIN
 
 # Modules of this package, and the operators that they have.
@@ -105,12 +106,13 @@ def unsupported_op(name: str) -> Callable[..., NoReturn]:
     from mmcv.version import __version__ as mmcv_version
 
     def raise_unsupported(*_args: object, **_kwargs: object) -> NoReturn:
+        source = next(iter(installed('mmcv')), 'mmcv').removesuffix('-lite')
         raise RuntimeError(
             f'mmcv operator {name!r} must be compiled, got the PyTorch '
             'backend of mmext, which has only the operators that detectors '
             'and segmentors commonly run on; build the others with `pip '
             'install --no-build-isolation --no-deps --force-reinstall '
-            f'--no-binary onedl-mmcv onedl-mmcv=={mmcv_version}` (needs a '
+            f'--no-binary {source} {source}=={mmcv_version}` (needs a '
             'C++ compiler and the packages ninja, wheel and setuptools<82; '
             'for GPUs also the CUDA toolkit that matches torch)'
         )

@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..utils.tensors import exact, is_traced_for_others, recomputed, widen
+from ..utils.torch_compat import custom_op
 from .choice import backend_of
 
 
@@ -63,7 +64,7 @@ def _padded(dims: int) -> int:
     return -(-dims // LANES) * LANES
 
 
-@torch.library.custom_op('mmext::deform_attn', mutates_args=())
+@custom_op('mmext::deform_attn')
 def _attend(
     value: Tensor,
     shapes: Tensor,
@@ -83,7 +84,7 @@ def _attend(
     return out[..., :dims].flatten(2).to(value.dtype)
 
 
-@torch.library.custom_op('mmext::deform_attn_backward', mutates_args=())
+@custom_op('mmext::deform_attn_backward')
 def _attend_backward(
     value: Tensor,
     shapes: Tensor,

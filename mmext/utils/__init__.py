@@ -10,9 +10,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from mmengine.registry import Registry
-from mmengine.registry import init_default_scope as set_default_scope
-
 __all__ = [
     'lazy_names',
     'names_for_type_checkers',
@@ -27,6 +24,9 @@ def register_all_modules(init_default_scope: bool = True) -> None:
         init_default_scope: Also make ``mmext`` the current default scope.
             MMEngine's own calls pass False.
     """
+    from mmengine.registry import Registry
+    from mmengine.registry import init_default_scope as set_default_scope
+
     # By its name: the registries are above this package.
     for node in vars(import_module('mmext.registry')).values():
         if isinstance(node, Registry):
@@ -63,7 +63,8 @@ def names_for_type_checkers(file: str) -> dict[str, str]:
     """Names that a package imports for type checkers, and their modules.
 
     So a package with many names lists them once, below ``if TYPE_CHECKING``,
-    each imported ``as`` itself: type checkers then know that it is public.
+    each imported ``as`` itself: type checkers then know that it is public. The
+    names of ``from .part import *`` are those of its ``__all__``.
 
     Args:
         file: The ``__file__`` of the package.
@@ -77,5 +78,17 @@ def names_for_type_checkers(file: str) -> dict[str, str]:
             for node in ast.walk(block):
                 if isinstance(node, ast.ImportFrom):
                     home = f'{"." * node.level}{node.module}'
-                    homes |= {alias.name: home for alias in node.names}
+                    names = [alias.name for alias in node.names]
+                    if names == ['*']:
+                        part = Path(file).parent / node.module / '__init__.py'
+                        names = _listed_names(part)
+                    homes |= dict.fromkeys(names, home)
     return dict(sorted(homes.items()))
+
+
+def _listed_names(package: Path) -> list[str]:
+    """Names in ``__all__`` of a package that writes them out."""
+    for node in ast.parse(package.read_bytes()).body:
+        if isinstance(node, ast.Assign) and node.targets[0].id == '__all__':
+            return ast.literal_eval(node.value)
+    raise ValueError(f'{package} must have a list __all__')

@@ -22,6 +22,8 @@ from importlib.metadata import (
 from types import FrameType, ModuleType
 from typing import Any
 
+from .host_packages import DISTRIBUTIONS, MissingHostError
+
 HOSTS = (
     'mmcv',
     'mmdet',
@@ -51,7 +53,9 @@ class BrokenLibraryError(Exception):
 class LibraryFinder(MetaPathFinder):
     """Find the libraries that a host package or mmext imports.
 
-    The next finders find them; their loaders get better error messages.
+    The next finders find them; their loaders get better error messages. A
+    host package that mmext imports, and nothing finds, is an error with the
+    command that installs it.
     """
 
     def find_spec(
@@ -61,17 +65,20 @@ class LibraryFinder(MetaPathFinder):
         target: ModuleType | None = None,
     ) -> ModuleSpec | None:
         """Return the spec of the next finders, with another loader."""
-        if '.' in fullname or fullname in _IMPORTERS:
+        if '.' in fullname or fullname in sys.stdlib_module_names:
             return None
-        if fullname in sys.stdlib_module_names or not _importers():
+        is_host = fullname in DISTRIBUTIONS
+        if (fullname in _IMPORTERS and not is_host) or not _importers():
             return None
         for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
             find_spec = getattr(finder, 'find_spec', None)
             spec = find_spec and find_spec(fullname, path, target)
             if spec:
-                if hasattr(spec.loader, 'exec_module'):
+                if hasattr(spec.loader, 'exec_module') and not is_host:
                     spec.loader = _Loader(spec.loader)
                 return spec
+        if is_host and _importers()[0] == 'mmext':
+            raise MissingHostError(fullname)
         return None
 
 

@@ -17,11 +17,10 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from .torch_compat import autocast_dtype, is_compiling, is_exporting
+
 P = ParamSpec('P')
 T = TypeVar('T')
-
-# PyTorch 2.7 is the first that tells.
-_is_exporting = getattr(torch.compiler, 'is_exporting', lambda: False)
 
 
 def wide_type(tensor: Tensor) -> torch.dtype:
@@ -70,7 +69,7 @@ def float32_region(tensor: Tensor) -> AbstractContextManager:
     """
     kind = tensor.device.type
     # The meta device has no autocast, and an export would wrap the region.
-    if tensor.is_meta or not torch.is_autocast_enabled(kind):
+    if tensor.is_meta or autocast_dtype(kind) is None:
         return nullcontext()
     return torch.autocast(device_type=kind, enabled=False)
 
@@ -84,7 +83,7 @@ def forgotten() -> Iterator[None]:
     """
     with torch.no_grad():
         yield
-    if not torch.compiler.is_compiling():
+    if not is_compiling():
         torch.clear_autocast_cache()
 
 
@@ -131,7 +130,7 @@ def to_device(values: np.ndarray, device: torch.device) -> Tensor:
 
 def is_traced_for_others() -> bool:
     """Whether a graph is being made that is to run without this package."""
-    return torch.jit.is_tracing() or _is_exporting()
+    return torch.jit.is_tracing() or is_exporting()
 
 
 def smaller(one: int, other: int) -> int:
@@ -148,7 +147,7 @@ def shapes_tensor(
     numbers = [number for shape in shapes for number in shape]
     if torch.jit.is_tracing():
         parts = [torch.as_tensor(number) for number in numbers]
-    elif torch.compiler.is_compiling():
+    elif is_compiling():
         parts = [
             torch.full((), number, dtype=torch.int64, device=device)
             for number in numbers

@@ -141,8 +141,10 @@ ODD: dict[str, Callable[[], nn.Module]] = {
     'slots': _Slots,
     'quantized': _quantized,
     'new buffer': lambda: _NewBuffer(WIDTH, WIDTH),
-    'own tensor': _OwnWeight,
 }
+# DDP of PyTorch 2.1 takes a parameter of such a class for a lazy one.
+if torch.__version__ >= (2, 2):
+    ODD['own tensor'] = _OwnWeight
 
 
 class OddNet(BaseModel):

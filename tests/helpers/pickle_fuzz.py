@@ -8,6 +8,7 @@ how many files were read or refused.
 """
 
 import argparse
+import codecs
 import datetime
 import io
 import json
@@ -228,6 +229,8 @@ class Watch:
     def __init__(self) -> None:
         self.paths: tuple[str, ...] | None = None
         self.seen: list[str] = []
+        # Python loads it for names in a ZIP file.
+        codecs.lookup('cp437')
         sys.addaudithook(self._hook)
 
     def _hook(self, event: str, args: tuple) -> None:

@@ -161,7 +161,8 @@ def test_functions_of_mmseg_take_our_checkpoints(tmp_path, picture):
     results = inference_model(model, picture).pred_sem_seg.data[0].numpy()
     np.testing.assert_array_equal(results, expected.label_map)
     for given in ((config, path), (None, path)):
-        caller = MMSegInferencer(*given, device='cpu', show_progress=False)
+        caller = MMSegInferencer(*given, device='cpu')
+        caller.show_progress = False
         result = caller(picture, return_vis=True, with_labels=False)
         np.testing.assert_array_equal(result['predictions'], results)
         colors = np.array(small.PALETTE)[results] * 0.8

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from helpers import toy_training as toy
+from helpers.torch_versions import needs_torch
 from helpers.toy_ranks import run_on_ranks
 from mmengine.logging import MessageHub
 
@@ -63,6 +64,7 @@ def test_position(tmp_path):
         assert len(meta['rng_states']) == 1
 
 
+@needs_torch(2, 4, why='Counter with weights_only')
 def test_checkpoints_are_plain_data(trained):
     """PyTorch's default reader takes them, as publish_model.py of mmdet."""
     checkpoint = torch.load(trained / 'epoch_1.pth', weights_only=True)
@@ -70,6 +72,7 @@ def test_checkpoints_are_plain_data(trained):
     assert len(checkpoint['message_hub']['log_history']['train/loss'][0]) == 6
 
 
+@needs_torch(2, 4, why='Counter with weights_only')
 def test_runner_of_mmengine_resumes_without_a_warning(trained, caplog):
     hub = MessageHub('resumed')
     saved = torch.load(trained / 'epoch_1.pth', weights_only=True)

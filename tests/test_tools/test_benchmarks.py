@@ -10,6 +10,7 @@ import pytest
 import torch
 from helpers.device import needs_device
 from helpers.preflight_configs import detector
+from helpers.torch_versions import counts_bytes
 from helpers.toy_ranks import TOOLS, cells, load_tool, run_on_ranks
 from mmengine.config import Config
 
@@ -249,6 +250,7 @@ class TestOptimizer:
         assert float(rows[3][5]) <= 1e-6
 
 
+@counts_bytes
 def test_the_example_of_tensor_peak():
     failed, tried = doctest.testmod(load('live_bytes'))
     assert tried

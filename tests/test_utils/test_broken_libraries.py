@@ -6,6 +6,7 @@ The libraries are made in a folder; each test starts Python anew.
 import re
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 from helpers.toy_ranks import TOOLS, process_environ
@@ -58,9 +59,7 @@ def run(tmp_path):
 
 
 def expected_text():
-    import torch
-
-    return EXPECTED.format(torch.__version__)
+    return EXPECTED.format(version('torch'))
 
 
 @pytest.mark.parametrize(

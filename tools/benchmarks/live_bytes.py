@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_flatten
 
 
 class LiveBytes:
@@ -22,9 +22,19 @@ class LiveBytes:
     Attributes:
         now: Bytes at present.
         peak: Most bytes so far.
+
+    Raises:
+        RuntimeError: With PyTorch 2.1, where a weak reference to a storage
+            ends the process in the next garbage collection.
     """
 
     def __init__(self, leave_out: Iterable[Tensor] = ()) -> None:
+        if torch.__version__ < (2, 2):
+            raise RuntimeError(
+                'torch must be 2.2 or newer to count the bytes of tensors, '
+                f'got {torch.__version__}: its storages have no weak '
+                'references'
+            )
         super().__init__()
         self.now = self.peak = 0
         # A storage has one Python object as long as it lives.
@@ -126,7 +136,7 @@ class TensorPeak(LiveBytes, TorchDispatchMode):
         return result
 
     def _note_all(self, values: Any, counts: bool) -> None:
-        for value in tree_leaves(values):
+        for value in tree_flatten(values)[0]:
             if isinstance(value, Tensor):
                 self._note(value, counts)
 

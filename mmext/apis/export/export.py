@@ -14,7 +14,6 @@ from unittest.mock import Mock, patch
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.fx.experimental import _config as fx_config
 
 from ...utils.files import atomic_path
 from ...version import __version__
@@ -291,6 +290,9 @@ def _write_program(
     if divisor == 1:
         # The model tells the smallest size.
         dynamic = dict.fromkeys((0, 2, 3), dim.DYNAMIC)
+    # PyTorch 2.6 or newer.
+    from torch.fx.experimental import _config as fx_config
+
     # The coarsest maps of PIDNet have one row in the example, and may have
     # more; those of CO-DINO have several, and a batch may have one picture.
     with fx_config.patch(backed_size_oblivious=divisor > 1):

@@ -10,18 +10,13 @@ replaying the steps.
 import dataclasses
 import inspect
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import Any, NamedTuple
 
-from mmengine.model import (
-    BaseModel,
-    MMDistributedDataParallel,
-    MMFullyShardedDataParallel,
-    MMSeparateDistributedDataParallel,
-)
-from torch import nn
+from torch import Tensor, nn
 
 from .reducer import Outcome, Prediction, SyncSettings, predict_outcome
 from .trace import (
@@ -30,6 +25,7 @@ from .trace import (
     UnusedReason,
     lazy_tensors,
     restored,
+    trace_step,
     trace_train_step,
 )
 
@@ -209,6 +205,8 @@ class Explanation:
         current: The settings in use.
         accumulates: Whether gradients of several batches are added up before
             they are averaged, which a static graph does not allow.
+        in_config: Whether advice is for a config of MMEngine; else it is for
+            the arguments of ``DistributedDataParallel``.
 
     Attributes:
         unused: Why parameters have no gradient in a step.
@@ -225,8 +223,10 @@ class Explanation:
         current: SyncSettings = NO_SEARCH,
         *,
         accumulates: bool = False,
+        in_config: bool = True,
     ) -> None:
         self._steps, self._settings = steps, current
+        self._in_config = in_config
         self._usages = [step.usage for step in steps]
         self.unused = reasons_in(self._usages)
         self._reasons = list(
@@ -351,16 +351,15 @@ class Explanation:
                 text += ' This alone is not enough.'
             advice.append(Advice(text))
         if any(usage.outside_forward for usage in self._usages):
-            advice.append(Advice(f'In the model: {USE_IN_FORWARD}.'))
+            mode = "(mode='loss')" * self._in_config
+            advice.append(Advice(f'In the model: use them in forward{mode}.'))
         if lost in self._reasons:
             # Flags would only hide that these are not trained.
             return [*self._replace_checkpoints(), *advice]
         flags = [flag for flag in (NO_SEARCH, SEARCH) if self.works(flag)][:1]
         for flag in flags:
             if flag != self._settings:
-                advice.append(
-                    Advice(_in_config(_WHEN[flag]), self._lines(flag))
-                )
+                advice.append(self._setting(_WHEN[flag], self._lines(flag)))
         if any(usage.reentrant for usage in self._usages):
             advice += self._replace_checkpoints()
         differ = {UnusedReason.BRANCH_NOT_TAKEN, UnusedReason.FROZEN}
@@ -370,30 +369,42 @@ class Explanation:
             and self.works(STATIC)
             and differ.isdisjoint(self._reasons)
         ):
-            advice.append(
-                Advice(_in_config(_WHEN[STATIC]), _WRAPPER.format(True))
-            )
+            advice.append(self._setting(_WHEN[STATIC], self._static(True)))
         return advice
+
+    def _setting(self, text: str, lines: str) -> Advice:
+        where = 'At the top level of the config:'
+        if not self._in_config:
+            where = 'Arguments of DistributedDataParallel:'
+        text = f'{text[0].upper()}{text[1:]}.'
+        return Advice(f'{text} {where}' if lines else text, lines)
+
+    def _static(self, value: bool) -> str:
+        form = _WRAPPER if self._in_config else 'static_graph={}'
+        return form.format(value)
 
     def _replace_checkpoints(self) -> list[Advice]:
         """Replace reentrant checkpoints, with the flag that this needs."""
+        text, hook = 'pass use_reentrant=False to the checkpoints', ''
+        if self._in_config:
+            text, hook = REPLACE_CHECKPOINTS, _HOOK
         return [
-            Advice(
-                _in_config(REPLACE_CHECKPOINTS),
-                '\n'.join(filter(None, (_HOOK, self._lines(flag)))),
+            self._setting(
+                text, '\n'.join(filter(None, (hook, self._lines(flag))))
             )
             for flag in (NO_SEARCH, SEARCH)
             if self.works(flag, reentrant=False)
         ][:1]
 
     def _lines(self, flag: SyncSettings) -> str:
-        """Config lines that change the settings in use to a flag."""
+        """Lines that change the settings in use to a flag."""
         lines = []
         if self._settings.static_graph:
-            lines.append(_WRAPPER.format(False))
+            lines.append(self._static(False))
         wanted = flag.find_unused_parameters
         if self._settings.find_unused_parameters != wanted:
-            lines.append(_FLAG.format(wanted))
+            line = _FLAG.format(wanted)
+            lines.append(line if self._in_config else line.replace(' ', ''))
         return '\n'.join(lines)
 
     def advice_lines(self) -> list[str]:
@@ -427,18 +438,31 @@ class Explanation:
 
 
 def explain_step(
-    model: nn.Module, batch: Any, settings: SyncSettings = NO_SEARCH
+    model: nn.Module,
+    batch: Any,
+    settings: SyncSettings = NO_SEARCH,
+    *,
+    loss: Callable[[Any], Tensor] | None = None,
+    forward: Callable[..., Any] | None = None,
 ) -> Explanation:
     """Run a training step in this process; explain what DDP would do with it.
 
-    The step is ``forward(mode='loss')``, as the wrappers of MMEngine run it.
-    The model is left as it was: mode, gradients, buffers and random numbers
-    included. Other batches may use other parameters.
+    The step of a ``BaseModel`` is ``forward(mode='loss')``, as the wrappers of
+    MMEngine run it. The step of any other module needs ``loss``. The model is
+    left as it was: mode, gradients, buffers and random numbers included. Other
+    batches may use other parameters.
 
     Args:
-        model: A ``BaseModel``, not wrapped.
-        batch: As the data loader gives it.
+        model: A module, not wrapped.
+        batch: As the data loader gives it; with ``loss`` the arguments of
+            ``forward``: a mapping by name, a tuple or list by position, or
+            the only one.
         settings: The flags in use.
+        loss: Function from the output of ``forward`` to the scalar; for
+            modules that are not a ``BaseModel``.
+        forward: Function that DDP runs in its forward, if that is not the
+            model, such as ``training_step`` of a ``LightningModule``; with
+            ``loss`` only.
 
     Returns:
         The parameters without a gradient, with the reason and the line of
@@ -446,7 +470,8 @@ def explain_step(
         recommended. Its ``str`` can be read.
 
     Raises:
-        TypeError: If the model has no ``parse_losses``.
+        TypeError: If the model has no ``parse_losses``, and there is no
+            ``loss``.
 
     Examples:
         >>> import torch
@@ -473,23 +498,34 @@ gradient (in use)
         <BLANKLINE>
         <BLANKLINE>
     """
-    if not hasattr(model, 'parse_losses'):
+    if loss is None and not hasattr(model, 'parse_losses'):
         raise TypeError(
             'model must be a BaseModel without a wrapper, as it is before '
-            f'Runner.wrap_model, got {type(model).__name__}'
+            f'Runner.wrap_model, got {type(model).__name__}; for another '
+            'module, give loss, the function from the output of forward to '
+            'the scalar'
         )
     lazy = lazy_tensors(model)
     if lazy:
         # DDP refuses them; a step could not be undone.
         usage = StepUsage((), (), frozenset(), refused=lazy)
-        return Explanation([Step(usage)], settings)
+        return Explanation([Step(usage)], settings, in_config=loss is None)
     with restored(model):
-        usage = trace_train_step(model, batch)
-    return Explanation([Step(usage)], settings)
+        if loss is None:
+            usage = trace_train_step(model, batch)
+        else:
+            model.train()
+            run = _call_with(forward or model, batch)
+            usage = trace_step(model, run, loss)
+    return Explanation([Step(usage)], settings, in_config=loss is None)
 
 
-def _in_config(text: str) -> str:
-    return f'{text[0].upper()}{text[1:]}. At the top level of the config:'
+def _call_with(function: Callable[..., Any], batch: Any) -> Callable[[], Any]:
+    if isinstance(batch, Mapping):
+        return partial(function, **batch)
+    if not isinstance(batch, tuple | list):
+        batch = (batch,)
+    return partial(function, *batch)
 
 
 def filled(text: str) -> str:
@@ -567,12 +603,14 @@ STEP_REMEDY = (
 )
 # What a wrapper's own train_step does in place of the model's.
 _METHODS = ('train_step', '_run_forward')
-# Wrappers with such a train_step; ours adds itself.
-WRAPPERS = [MMDistributedDataParallel, MMFullyShardedDataParallel]
+# Wrappers with such a train_step besides MMEngine's; ours adds itself.
+WRAPPERS: list[type] = []
 
 
 def _own_methods(model: Any) -> tuple[str, ...]:
     """Methods of a model, or of its class, that are not ``BaseModel``'s."""
+    from mmengine.model import BaseModel
+
     kind = model if inspect.isclass(model) else type(model)
     of_object = {} if inspect.isclass(model) else vars(model)
     own = []
@@ -598,8 +636,14 @@ def bypassed_methods(model: Any, wrapper: Any) -> tuple[str, ...]:
     wrappers that leaves the step to the model, or has another ``train_step``
     than the ones that are known.
     """
+    from mmengine.model import (
+        MMDistributedDataParallel,
+        MMFullyShardedDataParallel,
+    )
+
+    wrappers = *WRAPPERS, MMDistributedDataParallel, MMFullyShardedDataParallel
     step = getattr(wrapper, 'train_step', None)
-    known = {kind.train_step for kind in WRAPPERS}
+    known = {kind.train_step for kind in wrappers}
     return _own_methods(model) if step in known else ()
 
 
@@ -609,6 +653,8 @@ def loose_parameters(model: nn.Module, wrapper: Any) -> list[str]:
     ``MMSeparateDistributedDataParallel`` wraps the direct submodules, and
     passes over trainable parameters of the model itself.
     """
+    from mmengine.model import MMSeparateDistributedDataParallel
+
     if not (
         inspect.isclass(wrapper)
         and issubclass(wrapper, MMSeparateDistributedDataParallel)

@@ -11,7 +11,9 @@ from unittest import mock
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_map_only
+
+from ...utils.torch_compat import tree_leaves
 
 # By name, with any overload. Of those with a ``dtype`` the result is in
 # float32, and all others that PyTorch has kernels for compute in it.

@@ -21,9 +21,10 @@ from unittest import mock
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_map_only
 
 from ...ops import ORDER
+from ...utils.torch_compat import tree_leaves
 from .autocast import Autocast
 
 NAME = 'sim'

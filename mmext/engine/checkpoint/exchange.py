@@ -11,6 +11,7 @@ from mmengine.runner import Runner
 from torch import Tensor, nn
 from torch import distributed as dist
 
+from ...utils.torch_compat import has_key
 from ...utils.training import get_rng_state
 from ..accumulation import get_gradients, get_windows, share_equal
 from ..distributed import current_watch, unwrap_model
@@ -154,7 +155,7 @@ def _take(
     store: dist.Store, key: str, rank: int, deadline: float
 ) -> bytes | None:
     """Take a value out; None if it is late, or its rank is gone."""
-    while not store.check([key]):
+    while not has_key(store, key):
         lost = current_watch().lost_ranks()
         if time.monotonic() > deadline or rank in lost:
             return None

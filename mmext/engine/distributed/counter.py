@@ -24,6 +24,7 @@ from ...checks.ddp import (
     trainable_tensors,
 )
 from ...checks.findings import ErrorCatcher
+from ...utils.torch_compat import autocast_dtype
 from .report import RankReport
 
 
@@ -123,8 +124,8 @@ class GradientCheck:
     def begin(self, device: str, inputs: tuple, kwargs: dict) -> None:
         """Begin a step, and keep its input in case it has to be traced."""
         self._reset()
-        dtype = torch.get_autocast_dtype(device)
-        enabled = torch.is_autocast_enabled(device)
+        dtype = autocast_dtype(device)
+        enabled = dtype is not None
 
         def call() -> Any:
             with torch.autocast(device, dtype=dtype, enabled=enabled):

@@ -11,8 +11,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from torch import distributed as dist
-
 from ...checks.ddp import (
     OUTSIDE_FORWARD,
     Explanation,
@@ -25,6 +23,7 @@ from ...checks.ddp import (
     group_lines,
     predict_outcome,
 )
+from ...utils.torch_compat import CollectiveError
 from .watch import GroupError, PeerError, current_watch
 
 _HEAD = (
@@ -69,7 +68,7 @@ _PEER_TEXTS = (
 
 def is_peer_error(error: BaseException) -> bool:
     """Whether an error is one of a collective, or of the store."""
-    return isinstance(error, dist.DistError) or (
+    return isinstance(error, CollectiveError) or (
         isinstance(error, RuntimeError)
         and not isinstance(error, PeerError)
         and any(text in str(error) for text in _PEER_TEXTS)

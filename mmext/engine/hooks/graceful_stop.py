@@ -16,6 +16,7 @@ from torch import distributed as dist
 
 from ...registry import HOOKS
 from ...utils.files import retry_transient
+from ...utils.torch_compat import has_key
 from ..checkpoint.work_dir import write_last_checkpoint
 from ..distributed import StepVote
 from ..launch import default_store
@@ -163,7 +164,7 @@ class GracefulStopHook(Hook):
         store = default_store()
         if self._signum is not None:
             store.set(self._key, str(self._signum))
-        elif store.check([self._key]):
+        elif has_key(store, self._key):
             self._signum = int(store.get(self._key))
 
     # Places where a run can stop -------------------------------------------

@@ -3,17 +3,19 @@
 import json
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mmengine.dist import all_gather_object, get_rank, is_main_process
 from mmengine.hooks import Hook
 from mmengine.runner import IterBasedTrainLoop, Runner
 
 from ...checks.config import transforms_of
-from ...datasets.transforms import LabelJournal, Tally, ValidateLabels, tally
 from ...models.losses import set_current_batch
 from ...registry import HOOKS
 from .label_range import LabelRangeHook
+
+if TYPE_CHECKING:
+    from ...datasets.transforms import LabelJournal, Tally
 
 # In the log, for each report and process.
 _MAX_FILES = 5
@@ -65,6 +67,9 @@ class LabelReportHook(Hook):
 
     def _prepare(self, split: str, dataloader: Any) -> None:
         """Find the checks of a data set, and hand the data set to them."""
+        # The DDP wrapper of this package needs no MMCV.
+        from ...datasets.transforms import ValidateLabels
+
         journals: dict[Path, LabelJournal] = {}
         for dataset, transform in transforms_of(dataloader.dataset):
             if isinstance(transform, ValidateLabels):
@@ -122,6 +127,8 @@ class LabelReportHook(Hook):
         journals = self._journals.get(split)
         if not journals:
             return
+        from ...datasets.transforms import tally
+
         tallies = tally(
             entry for journal in journals for entry in journal.drain()
         )
@@ -154,7 +161,7 @@ class LabelReportHook(Hook):
         self,
         runner: Runner,
         split: str,
-        tallies: dict[tuple[str, str], Tally],
+        tallies: 'dict[tuple[str, str], Tally]',
     ) -> None:
         if not tallies:
             return

@@ -10,6 +10,7 @@ from mmengine.registry import OPTIMIZERS
 from torch import nn
 
 from ...registry import OPTIM_WRAPPER_CONSTRUCTORS
+from ...utils.torch_compat import has_fused_optimizers
 from ...utils.training import merge_groups
 
 # Keys of a group that say how a step is computed, and not what it does.
@@ -34,8 +35,8 @@ class MergedOptimWrapperConstructor(DefaultOptimWrapperConstructor):
     group, which none of PyTorch's do, get other results.
 
     ``fused=True`` is set for Adam and AdamW of parameters that are floating
-    point numbers. ``fused`` and ``foreach`` in the config hold, also as None
-    or False.
+    point numbers, on CPUs with PyTorch 2.4 or newer. ``fused`` and
+    ``foreach`` in the config hold, also as None or False.
 
     ``docs/training.md`` says what becomes of results, checkpoints and time.
 
@@ -140,6 +141,7 @@ class MergedOptimWrapperConstructor(DefaultOptimWrapperConstructor):
         # Those that are frozen are left out of groups with settings of theirs.
         return all(
             parameter.is_floating_point()
+            and has_fused_optimizers(parameter.device)
             for parameter in model.parameters()
             if parameter.requires_grad or not self.paramwise_cfg
         )

@@ -15,6 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from ...ops import multi_scale_deform_attn
 from ...utils.tensors import float32_region, recomputed, to_float32
+from ...utils.torch_compat import autocast_dtype, is_compiling
 from .feed_forward import is_plain
 
 # From here on queries are few, as a decoder's: values of all tokens, kept for
@@ -114,7 +115,7 @@ class DeformableAttention(MultiScaleDeformableAttention):
         if (
             torch.is_grad_enabled()
             and query.shape[1] * _TOKENS_PER_QUERY <= value.shape[1]
-            and not torch.compiler.is_compiling()
+            and not is_compiling()
         ):
             output = recomputed(self._attend, *attended)
         else:
@@ -143,8 +144,8 @@ class DeformableAttention(MultiScaleDeformableAttention):
             query.device.type == 'cpu'
             and query.shape == query_pos.shape
             and query.dtype == query_pos.dtype == layers[0].weight.dtype
-            and not torch.is_autocast_enabled('cpu')
-            and not torch.compiler.is_compiling()
+            and autocast_dtype('cpu') is None
+            and not is_compiling()
             and not torch.jit.is_tracing()
             and all(is_plain(layer) for layer in layers)
         ):

@@ -15,6 +15,7 @@ from mmengine.model import BaseModule
 from torch import Tensor, nn
 
 from ...utils.tensors import float32_region, to_float32
+from ...utils.torch_compat import attention_mask
 from ..checkpointing.checkpoint import checkpoint_modules
 from .attention import DeformableAttention
 from .feed_forward import FeedForward
@@ -65,8 +66,8 @@ class SelfAttention(BaseModule):
             located,
             located,
             query,
-            attn_mask=attn_mask,
-            key_padding_mask=key_padding_mask,
+            attn_mask=attention_mask(attn_mask),
+            key_padding_mask=attention_mask(key_padding_mask),
             need_weights=False,
         )[0]
         return query + self.dropout(output)

@@ -11,6 +11,8 @@ from mmcv.cnn.bricks.wrappers import Linear
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from ...utils.torch_compat import autocast_dtype, is_compiling
+
 # Tokens of a part. The hidden values of a part stay in the processor's cache,
 # and their memory is used again for the next part.
 PART = 2048
@@ -52,15 +54,16 @@ class FeedForward(FFN):
             return super().forward(x)
         parameters = first.weight, first.bias, second.weight, second.bias
         tokens = x.flatten(0, -2)
-        if torch.is_autocast_enabled('cpu'):
-            tokens = tokens.to(torch.get_autocast_dtype('cpu'))
+        dtype = autocast_dtype('cpu')
+        if dtype is not None:
+            tokens = tokens.to(dtype)
         return x + _InParts.apply(tokens, *parameters).view(x.shape)
 
     def _works_in_parts(self, x: Tensor, *layers: nn.Module) -> bool:
         return (
             x.device.type == 'cpu'
             and not (self.training and self.dropout)
-            and not torch.compiler.is_compiling()
+            and not is_compiling()
             and not torch.jit.is_tracing()
             and all(
                 is_plain(layer) for layer in (*layers, *self.layers[0][1:])

@@ -11,6 +11,7 @@ from mmengine.config import ConfigDict
 from torch import nn
 
 from ...checks.config import RIGHT_LOCATIONS
+from ...utils.host_packages import installed
 
 
 def as_list(cfg: Mapping | Sequence[Mapping] | None) -> list[Mapping]:
@@ -42,9 +43,12 @@ def check_backbone_host(cfg: Mapping) -> None:
     try:
         import_module('mmpretrain.models')
     except ImportError as error:
+        package = 'mmpretrain'
+        if 'onedl-mmengine' in installed('mmengine'):
+            package = "'mmext[mmpretrain]'"
         raise ImportError(
             'backbone.type must be of a package that can be imported, got '
-            f"{kind!r} ({error}); run: pip install 'mmext[mmpretrain]'"
+            f'{kind!r} ({error}); run: pip install {package}'
         ) from error
 
 

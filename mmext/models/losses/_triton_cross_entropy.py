@@ -32,8 +32,11 @@ from ._resized_cross_entropy import (
 
 LN_2 = math.log(2)
 
-HAS_TRITON = find_spec('triton') is not None
-"""Without it, the kernels below are functions that can not be called."""
+HAS_TRITON = find_spec('triton') is not None and torch.__version__ >= (2, 4)
+"""Whether there is Triton 3, which PyTorch 2.4 is the first to bring.
+
+Else the kernels below are functions that cannot be called.
+"""
 OLDEST_GPU = (7, 0)
 """Compute capability that Triton needs."""
 PIXELS = 256

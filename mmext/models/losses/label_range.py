@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import torch
 from mmengine.logging import print_log
 from torch import Tensor
 
 from ...utils.label_spec import allowed_labels, likely_cause, values_text
+from ...utils.torch_compat import is_compiling
 
 _MAX_IMAGES = 8
 # Interpolated masks and mixed labels miss 0 and 1 by rounding.
@@ -207,7 +209,7 @@ def _image_counts(label: Tensor, bad: Tensor) -> Iterator[ImageCount]:
             int(flat[index].sum()),
             tuple(
                 int(index)
-                for index in torch.unravel_index(first, label.shape[1:])
+                for index in np.unravel_index(int(first), label.shape[1:])
             )
             if label.dim() > 1
             else (),
@@ -379,7 +381,7 @@ def _outside_of_graphs(method: Callable) -> Callable:
 
     @functools.wraps(method)
     def call(*args) -> None:
-        if not torch.compiler.is_compiling():
+        if not is_compiling():
             return method(*args)
         if not plain:
             plain.append(torch.compiler.disable(method))

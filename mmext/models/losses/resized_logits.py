@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ...utils.tensors import float32_region, wide_type
+from ...utils.torch_compat import is_compiling
 from ._resized_cross_entropy import (
     PassResult,
     PixelTargets,
@@ -287,7 +288,7 @@ def engine_for(logits: Tensor) -> Callable[..., PassResult]:
         logits.device.type == 'cpu'
         and logits.dtype != torch.float64
         and os.environ.get('MMEXT_OPS') != 'pytorch'
-        and not torch.compiler.is_compiling()
+        and not is_compiling()
     ):
         kind = kernel_pass()
         if kind is not None:

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
-from mmcv.cnn import ConvModule
 from torch import Tensor, nn
 
 from ...registry import MODELS
@@ -48,6 +47,8 @@ class ConvExpert(nn.Module):
         norm_cfg: Mapping[str, Any] | None = None,
         act_cfg: Mapping[str, Any] | None = None,
     ) -> None:
+        from mmcv.cnn import ConvModule
+
         super().__init__()
         self.out_channels = tuple(channels or width for width in in_channels)
         config = {

@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from mmcv.cnn import build_norm_layer
 from torch import Tensor, nn
 
 from ...registry import MODELS
@@ -115,15 +114,22 @@ class MTAN(Architecture):
         return TaskFeatures(features)
 
 
+def _norm(norm_cfg: dict, channels: int) -> nn.Module:
+    # The balancers of this package need no MMCV.
+    from mmcv.cnn import build_norm_layer
+
+    return build_norm_layer(norm_cfg, channels)[1]
+
+
 def _attention(
     in_channels: int, width: int, out_channels: int, norm_cfg: dict
 ) -> nn.Sequential:
     return nn.Sequential(
         nn.Conv2d(in_channels, width, 1),
-        build_norm_layer(norm_cfg, width)[1],
+        _norm(norm_cfg, width),
         nn.ReLU(inplace=True),
         nn.Conv2d(width, out_channels, 1),
-        build_norm_layer(norm_cfg, out_channels)[1],
+        _norm(norm_cfg, out_channels),
         nn.Sigmoid(),
     )
 
@@ -166,10 +172,7 @@ class SharedBlock(nn.Module):
         )
         self.norms = nn.ModuleList(
             nn.ModuleDict(
-                {
-                    task: build_norm_layer(norm_cfg, end)[1]
-                    for task in norm_tasks or ('all',)
-                }
+                {task: _norm(norm_cfg, end) for task in norm_tasks or ('all',)}
             )
             for _, end, _ in shapes
         )

@@ -233,8 +233,9 @@ def test_no_model_of_the_hosts_has_one():
     for package in (mmdet.models, mmseg.models, mmext.models):
         kinds = [
             kind
-            for kind in vars(package).values()
-            if isinstance(kind, type) and issubclass(kind, BaseModel)
+            for name in {*vars(package), *getattr(package, '__all__', ())}
+            if isinstance(kind := getattr(package, name), type)
+            and issubclass(kind, BaseModel)
         ]
         assert kinds
         for kind in kinds:

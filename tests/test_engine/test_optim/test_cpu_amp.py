@@ -48,7 +48,8 @@ def test_gradients_of_weights_that_meet_only_padding(size, kernel):
     """PyTorch leaves them as the memory was, here NaN."""
     torch.manual_seed(0)
     model = nn.Conv2d(16, 32, kernel, stride=2, padding=kernel // 2)
-    optim = CpuAmpOptimWrapper(optimizer=torch.optim.SGD(model.parameters()))
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+    optim = CpuAmpOptimWrapper(optimizer=sgd)
     data = torch.randn(2, 16, *size)
     model(data).square().sum().backward()
     expected = model.weight.grad.clone()

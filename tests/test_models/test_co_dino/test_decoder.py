@@ -4,6 +4,7 @@ import inspect
 
 import pytest
 import torch
+from helpers.torch_versions import cpu_autocast
 from mmcv.cnn.bricks.transformer import MultiheadAttention
 from mmdet.models.layers import DinoTransformerDecoder
 from mmdet.models.layers.transformer import dino_layers
@@ -85,7 +86,7 @@ def run(
 ) -> tuple[Tensor, list[Tensor], dict[str, Tensor]]:
     """Output and gradients; the backward pass runs outside of autocast."""
     inputs = {**make_inputs(), **changed}
-    with torch.autocast('cpu', dtype, enabled=dtype != torch.float32):
+    with cpu_autocast(dtype):
         hidden, references = module.decoder(
             **inputs, reg_branches=module.branches
         )

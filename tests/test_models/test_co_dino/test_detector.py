@@ -19,6 +19,7 @@ from helpers.tiny_co_dino import (
     training_losses,
     without_gradient,
 )
+from helpers.torch_versions import cpu_autocast, half_on_cpu, needs_torch
 from mmdet.models.roi_heads import StandardRoIHead
 from mmdet.registry import MODELS
 from mmengine.structures import InstanceData
@@ -219,6 +220,7 @@ def test_rescale_gives_pixels_of_the_original_image(eval_module) -> None:
         torch.testing.assert_close(sample.pred_instances.bboxes, plain)
 
 
+@needs_torch(2, 4, why='checkpoints on the meta device')
 def test_runs_on_the_meta_device() -> None:
     model = build_tiny().eval().to('meta')
     scores, boxes = model(torch.empty(2, 3, 800, 1333, device='meta'))
@@ -230,7 +232,11 @@ def test_runs_on_the_meta_device() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ('dtype', 'atol'),
-    [(torch.float64, 1e-5), (torch.float16, 0.02), (torch.bfloat16, 0.1)],
+    [
+        (torch.float64, 1e-5),
+        pytest.param(torch.float16, 0.02, marks=half_on_cpu),
+        (torch.bfloat16, 0.1),
+    ],
 )
 def test_predicts_in_other_types(dtype: torch.dtype, atol: float) -> None:
     changes = {'query_head': {'nms': None}}
@@ -253,6 +259,7 @@ def test_predicts_in_other_types(dtype: torch.dtype, atol: float) -> None:
         assert instances.masks.any()
 
 
+@half_on_cpu
 @pytest.mark.parametrize('eval_module', ['one-stage', 'two-stage'])
 def test_co_heads_predict_in_half_precision(eval_module: str) -> None:
     model = build_tiny(eval_module=eval_module).eval().half()
@@ -355,10 +362,10 @@ def test_autocast_losses_are_finite_and_close(dtype, base) -> None:
     model = build_tiny(base=base)
     batch = make_batch((3, 0), ((128, 160), (96, 96)))
     totals = []
-    for enabled in (False, True):
+    for used in (torch.float32, dtype):
         model.zero_grad()
         torch.manual_seed(1)
-        with torch.autocast('cpu', dtype=dtype, enabled=enabled):
+        with cpu_autocast(used):
             losses = training_losses(model, batch)
         flat = flat_losses(losses)
         assert all(torch.isfinite(value).all() for value in flat.values())

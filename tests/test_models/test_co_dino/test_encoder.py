@@ -1,6 +1,7 @@
 """The encoder against mmdet's Deformable DETR encoder, weights copied."""
 
 import torch
+from helpers.torch_versions import cpu_autocast
 from mmdet.models.layers import DeformableDetrTransformerEncoder
 from reference.co_dino_parts import (
     CHANNELS,
@@ -51,7 +52,7 @@ def run(
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Output and gradients; the backward pass runs outside of autocast."""
     inputs = {**make_inputs(), **changed}
-    with torch.autocast('cpu', dtype, enabled=dtype != torch.float32):
+    with cpu_autocast(dtype):
         output = encoder(**inputs)
     loss = (output * torch.linspace(-1, 1, CHANNELS)).sum()
     results = grads(encoder, loss)

@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from helpers.torch_versions import cpu_autocast
 from mmcv.ops import MultiScaleDeformableAttention
 from reference.co_dino_parts import (
     CHANNELS,
@@ -39,7 +40,7 @@ def step(
     cls_branch = tiny_branches(CLASSES, 1)[0]
     reg_branches = tiny_branches(4, 3)
     batch = tiny_batch()
-    with torch.autocast('cpu', dtype, enabled=dtype != torch.float32):
+    with cpu_autocast(dtype):
         encoded = encode(transformer, batch)
         proposals: Proposals = transformer.propose(
             encoded, cls_branch, reg_branches[2]

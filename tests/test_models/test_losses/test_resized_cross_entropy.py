@@ -5,6 +5,7 @@ Nor on what works on them: PyTorch, or a kernel that numba compiles.
 
 import pytest
 import torch
+from helpers.torch_versions import counts_bytes
 from helpers.toy_ranks import load_tool
 from torch.nn import functional as F
 
@@ -151,6 +152,7 @@ def test_what_works_on_the_strips(monkeypatch):
 
 
 @KINDS
+@counts_bytes
 @pytest.mark.parametrize(
     ('shape', 'size', 'bound'),
     [((4, 150, 32, 32), 128, 0.40), ((2, 19, 32, 32), 256, 0.30)],

@@ -58,6 +58,7 @@ def build(tasks, balancer, aggregator):
     if aggregator is not None:
         kind = 'mmext.GradientSurgeryOptimWrapper'
         locations = [TASKS.index(task) for task in tasks]
+        pytest.importorskip('torchjd')
         cfg = dict(type=aggregator, **AGGREGATORS[aggregator])
         args['aggregator'] = of_tasks(cfg, locations, len(TASKS))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
