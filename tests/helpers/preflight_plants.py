@@ -120,7 +120,7 @@ val_evaluator = dict(metrics='bbox')  # here
 == ARG002 warning key=val_evaluator.iou_metric base=segmentor
 val_evaluator = dict(iou_metric=['mIoU', 'mDice'])  # here
 
-== BUILD001 error key=default_hooks.logger names=default_hooks.logger
+== BUILD001 error key=default_hooks.logger.interval names=default_hooks.logger
 default_hooks = dict(logger=dict(interval=0))  # here
 
 == BUILD002 error key=optim_wrapper.clip_grad.max_nrom names=optim_wrapper

@@ -374,7 +374,8 @@ def test_the_narrowest_picture_is_among_those_that_are_run(check, tmp_path):
     Image.new('RGB', (640, 40)).save(data / 'img_dir' / 'val' / 'n.png')
     small = {'id': 8, 'file_name': 's.png', 'width': 48, 'height': 48}
     Image.new('RGB', (48, 48)).save(data / 'img_dir' / 'val' / 's.png')
-    content |= {'images': [*plain, small, narrow], 'annotations': []}
+    note = {**content['annotations'][0], 'image_id': 100}
+    content |= {'images': [*plain, small, narrow], 'annotations': [note]}
     file.write_text(json.dumps(content))
     code, report = check('', base=str(write_base('dino', data, tmp_path)))
     assert code == 1
