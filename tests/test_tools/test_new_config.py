@@ -427,7 +427,7 @@ def test_wrong_input_is_one_line(voc, tmp_path, capsys):
     assert '--base must be a config' in capsys.readouterr().err
     with pytest.raises(SystemExit):
         run(voc, new, '--no-check', base='mmext::co_dino/none.py')
-    assert 'got mmext::co_dino/none.py: ' in capsys.readouterr().err
+    assert 'got mmext::co_dino/none.py (file' in capsys.readouterr().err
 
 
 def test_a_base_in_a_file_and_weights(voc, tmp_path):

@@ -208,7 +208,11 @@ def test_names_that_no_annotation_of_a_tracking_set_has():
         ),
         ('a.py', '\nx = y\n', 'a.py:2 cannot be loaded: NameError: name'),
         ('a.py', "_base_ = 'b.py'\n", 'b.py:3 cannot be loaded: ZeroDivision'),
-        ('a.py', "_base_ = 'c.py'\n", "No such file or directory: '"),
+        (
+            'a.py',
+            "_base_ = 'c.py'\n",
+            'a.py:1 cannot be loaded: c.py does not',
+        ),
         ('a.py', "_base_ = ['d.py', 'd.py']\n", 'Duplicate key'),
         (
             'a.py',

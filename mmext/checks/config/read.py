@@ -34,6 +34,8 @@ _SPLITS = ('train', 'val', 'test')
 _DATASET_KEYS = ('data_root', 'ann_file', 'proposal_file')
 _EVALUATOR_KEYS = ('ann_file', 'seg_prefix')
 _MAX_LISTED = 8
+# Likeness of a file name and a wrong one, from 0 to 1.
+_LIKE = 0.8
 _QUOTED = re.compile(r'"(.+?)"')
 
 
@@ -265,9 +267,8 @@ def _load(file: str | Path, own_imports: bool = True) -> Config:
     except BrokenLibraryError:
         raise
     except OSError as error:
-        missing = error.filename or _QUOTED.findall(str(error))[:1]
-        path = Path(missing if isinstance(missing, str) else ''.join(missing))
-        if not missing or path.exists():
+        path = Path(_missing(error))
+        if path.exists():
             raise
         raise FileNotFoundError(
             f'the config {_line_of(file, path.name)} cannot be loaded: '
@@ -296,10 +297,17 @@ def _load(file: str | Path, own_imports: bool = True) -> Config:
         ) from error
 
 
+def _missing(error: Exception) -> str:
+    """The file that an error names; a folder that exists if it names none."""
+    quoted = _QUOTED.search(str(error))
+    name = getattr(error, 'filename', None) or (quoted and quoted[1])
+    return str(name or '.')
+
+
 def near_files(path: Path) -> str:
     """Files with a name like that of a missing one, as a question."""
     names = [item.name for item in path.parent.glob(f'*{path.suffix}')]
-    near = difflib.get_close_matches(path.name, names, 3)
+    near = difflib.get_close_matches(path.name, names, 3, _LIKE)
     return f'; did you mean {" or ".join(near)}?' * bool(near)
 
 
@@ -332,20 +340,15 @@ def config_file(name: str) -> str:
         return name
     package, path = name.split('::', 1)
     try:
-        file = Config._get_cfg_path(name, '')[0]
+        return Config._get_cfg_path(name, '')[0]
     # A package, its folder of configs, or the file may be missing.
     except (ImportError, OSError, ValueError, ConfigParsingError) as error:
+        file = Path(_missing(error))
+        near = near_files(file) or f'; is {path} in the configs of {package}?'
         raise FileNotFoundError(
             f'config must be a file, or one that a package ships, got {name} '
-            f'({error}); is {path} in the configs of {package}?'
-            + _install_hint(Path(getattr(error, 'filename', None) or '.'))
+            f'({error}){near}{_install_hint(file)}'
         ) from error
-    if not Path(file).is_file():
-        raise FileNotFoundError(
-            f'config must be a file, or one that a package ships, got {name}'
-            + (near_files(Path(file)) or f'; is it in {Path(file).parent}?')
-        )
-    return file
 
 
 def _import_others(custom: Mapping[str, Any]) -> None:
@@ -360,7 +363,11 @@ def _import_others(custom: Mapping[str, Any]) -> None:
             if isinstance(own_registry, Registry)
             for location in own_registry._locations
         ]
-        names = [name for name in names if name not in ours]
+        names = [
+            name
+            for name in names
+            if not any(f'{item}.'.startswith(f'{name}.') for item in ours)
+        ]
         custom = {**custom, 'imports': names}
     if custom:
         import_modules_from_strings(**custom)
