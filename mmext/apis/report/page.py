@@ -421,8 +421,8 @@ def report_page(
             for kind, (short, meaning) in _KINDS.items()
         ]
         worst = max(kinds, key=lost.get)
-        if objects and not counts['right']:
-            verdict += f', none of {objects} objects was found'
+        if 0 < objects == counts['missed']:
+            verdict += f', all {objects} objects are missed'
         elif lost[worst] > 0:
             verdict += f', most AP50 lost to {worst}: {lost[worst]:.3f}'
     content = {
