@@ -37,6 +37,7 @@ from mmengine.registry import (
     Registry,
 )
 
+from ...utils.broken_libraries import BrokenLibraryError
 from .walk import Steps, custom_imports, split_key, walk_dicts
 
 _DATA = (DATASETS, DATA_SAMPLERS, TRANSFORMS, FUNCTIONS)
@@ -198,9 +199,11 @@ def find_component(
         for name in names:
             try:
                 component = registry.get(name)
+            except BrokenLibraryError:
+                raise
             except (ImportError, RuntimeError):
-                # Of a package that is not here, or broken: building it will
-                # say so, and nothing is known about it until then.
+                # Of a package that is not here: building it will say so, and
+                # nothing is known about it until then.
                 continue
             if callable(component):
                 return component

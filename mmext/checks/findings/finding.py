@@ -46,6 +46,8 @@ from typing import Any
 
 import msgspec
 
+from ...utils.broken_libraries import BrokenLibraryError
+
 _STANDARD = sysconfig.get_paths()['stdlib'] + os.sep
 _PACKAGES = tuple(
     path + os.sep
@@ -413,7 +415,7 @@ class ErrorCatcher(AbstractContextManager):
     """Hand the exception of a block over, so that it ends nothing else.
 
     Whoever takes it must report it. What is not an ``Exception``, such as
-    ``KeyboardInterrupt``, is raised.
+    ``KeyboardInterrupt``, is raised, and so is an error of a broken library.
 
     Args:
         take: Called with the exception.
@@ -436,7 +438,10 @@ class ErrorCatcher(AbstractContextManager):
         traceback: TracebackType | None,
     ) -> bool:
         """Hand an exception over."""
-        if not isinstance(error, Exception):
+        # A broken library ends a tool, which names it on one line.
+        if not isinstance(error, Exception) or isinstance(
+            error, BrokenLibraryError
+        ):
             return False
         self._take(error)
         return True

@@ -18,6 +18,7 @@ from torch.nn.parameter import is_lazy
 
 from ...ops import active_backend
 from ...registry import HOOKS
+from ...utils.broken_libraries import BrokenLibraryError
 from ...utils.training import freeze_modules
 from ..config import Steps, copy_tree, join_key, split_key, walk_dicts
 from ..findings import ErrorCatcher
@@ -178,6 +179,8 @@ def build_for_preflight(
         size, declared, notes = fit_to_pictures(cfg, size)
         try:
             model, dropped = _build_model(cfg, notes)
+        except BrokenLibraryError:
+            raise
         except Exception as error:
             key = join_key(find_part(error, cfg.model, ('model',)).whole)
             raise CannotBuildError(
