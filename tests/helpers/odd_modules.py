@@ -12,7 +12,7 @@ from torch.nn.utils import parametrizations
 WIDTH = 4
 
 
-class _Counted(nn.Module):
+class Counted(nn.Module):
     """A layer, and a buffer that is another tensor after each call."""
 
     def __init__(self) -> None:
@@ -122,9 +122,9 @@ REFUSED: dict[str, Callable[[], nn.Module]] = {
 }
 ODD: dict[str, Callable[[], nn.Module]] = {
     'script': lambda: torch.jit.script(_linear()),
-    'script with a buffer': lambda: torch.jit.script(_Counted()),
+    'script with a buffer': lambda: torch.jit.script(Counted()),
     'scripts in a list': lambda: nn.Sequential(
-        torch.jit.script(_linear()), torch.jit.script(_Counted())
+        torch.jit.script(_linear()), torch.jit.script(Counted())
     ),
     'frozen script': _Frozen,
     'script behind attributes': lambda: _Forwarding(

@@ -19,6 +19,7 @@ from torch.ao.quantization import get_default_qat_qconfig, prepare_qat
 from torch.utils.data import Dataset
 
 from helpers.forked_pairs import Report
+from helpers.odd_modules import Counted
 from mmext.engine.distributed import DistributedDataParallel
 
 WIDTH = 4
@@ -129,7 +130,7 @@ class OwnSteps(BaseModel):
             layer = nn.Linear(WIDTH, WIDTH)
             self.layers += [layer.requires_grad_('frozen' not in self.case)]
         elif self.case == 'scripted':
-            self.between = torch.jit.script(_Counted())
+            self.between = torch.jit.script(Counted())
         elif self.case == 'frozen script':
             layer = nn.Linear(WIDTH, WIDTH).eval()
             self.between = torch.jit.freeze(torch.jit.script(layer))
@@ -175,19 +176,6 @@ class OwnSteps(BaseModel):
         if self.case == 'undefined gradient':
             y = _Straight.apply(y, self.bias)
         return {'loss': (y - 1).square().mean()}
-
-
-class _Counted(nn.Module):
-    """A layer that counts its calls in a buffer, each time a new one."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(WIDTH, WIDTH)
-        self.register_buffer('calls', torch.zeros(1))
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.calls = self.calls + 1
-        return self.layer(x)
 
 
 class _Straight(torch.autograd.Function):

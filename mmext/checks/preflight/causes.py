@@ -29,8 +29,13 @@ from ..config import (
     join_key,
     walk_dicts,
 )
-from ..findings import ErrorCatcher, frames_of
-from .sandbox import builder_frames, part_at, plain_name
+from ..findings import ErrorCatcher
+from .sandbox import (
+    builder_frames,
+    frames_to_cause,
+    part_at,
+    plain_name,
+)
 
 # Trials of one error, and their time on the processor in seconds.
 _MAX_TRIALS, _MAX_SECONDS = 10, 30.0
@@ -178,14 +183,9 @@ class _Reader:
         numbers = map(int, _NUMBER.findall(text))
         # The last one is what was found, as a rule.
         self._numbers = list(dict.fromkeys(numbers))[::-1]
-        frames, builders = frames_of(error), builder_frames(error)
-        inner = error.__cause__ or error.__context__
-        if inner and builders and frames[-1][0] is builders[-1]:
-            # A builder that raises anew what a class has raised.
-            frames += frames_of(inner)
-        self._frames = frames[::-1]
+        self._frames = frames_to_cause(error)[::-1]
         kinds = [type(f.f_locals.get('self')) for f, _ in self._frames]
-        kinds += [f.f_locals.get('obj_cls') for f in builders]
+        kinds += [f.f_locals.get('obj_cls') for f in builder_frames(error)]
         # Classes whose code ran, the innermost first, with their bases.
         self._owners = {
             base.__name__: kind

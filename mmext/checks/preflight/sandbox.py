@@ -291,20 +291,27 @@ def plain_name(kind: Any) -> str:
     return getattr(kind, '__name__', '')
 
 
+def frames_to_cause(error: BaseException) -> list[tuple[FrameType, int]]:
+    """Frames and lines of an error, the outermost first.
+
+    Where a builder has raised anew what a class raised, with those of that.
+    """
+    frames = frames_of(error)
+    inner = error.__cause__ or error.__context__
+    if inner and frames and _is_builder(frames[-1][0]):
+        frames += frames_to_cause(inner)
+    return frames
+
+
 def builder_frames(error: BaseException) -> list[FrameType]:
     """Frames of MMEngine that were building a dict, the outermost first."""
-    frames = [frame for frame, _ in frames_of(error)]
-    builders = [
-        frame
-        for frame in frames
-        if frame.f_code.co_name in _BUILDERS
-        and isinstance(frame.f_locals.get('cfg'), Mapping)
-    ]
-    inner = error.__cause__ or error.__context__
-    # A builder that raises anew what a class has raised.
-    if inner and frames and frames[-1] in builders:
-        builders += builder_frames(inner)
-    return builders
+    return [f for f, _ in frames_to_cause(error) if _is_builder(f)]
+
+
+def _is_builder(frame: FrameType) -> bool:
+    return frame.f_code.co_name in _BUILDERS and isinstance(
+        frame.f_locals.get('cfg'), Mapping
+    )
 
 
 def _best_match(
